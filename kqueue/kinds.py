@@ -38,7 +38,6 @@ class Kind:
     Args:
         framework: its name in `integrations.frameworks`; empty for a kind that owners only pass through.
         group, version, kind, plural: as in Kubernetes' API.
-        built_in: kqueue queues its objects where it is switched on; others are queued where the kind is declared.
         through_pods: its objects are queued through their pods, so that `pod` is on where it is.
         makes: kinds of the objects that its controller makes, among the kinds here; None: nothing is known.
         drivers: its pods make further pods of an object, as a driver makes executors.
@@ -59,7 +58,6 @@ class Kind:
     version: str
     kind: str
     plural: str
-    built_in: bool = False
     through_pods: bool = False
     makes: frozenset[GroupKind] | None = None
     drivers: bool = False
@@ -120,7 +118,6 @@ def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
         version=version,
         kind=kind,
         plural=f"{name}s",
-        built_in=True,
         makes=frozenset({POD, *makes}),
         pod_label="training.kubeflow.org/job-name",
     )
@@ -133,7 +130,6 @@ _ROWS = (
         version="v1",
         kind="Job",
         plural="jobs",
-        built_in=True,
         makes=frozenset({POD, _BATCH_JOB}),  # managers of this API let a Job be the parent of Jobs, too
         account="job-controller",
         stop_writes_status=True,
@@ -145,7 +141,6 @@ _ROWS = (
         version="v1alpha2",
         kind="JobSet",
         plural="jobsets",
-        built_in=True,
         makes=frozenset({_BATCH_JOB}),
         child_label="jobset.sigs.k8s.io/jobset-name",
         pod_label="jobset.sigs.k8s.io/jobset-name",
@@ -156,7 +151,6 @@ _ROWS = (
         version="v1",
         kind="Pod",
         plural="pods",
-        built_in=True,
         controlled=False,
         viewers="",
     ),
@@ -166,7 +160,6 @@ _ROWS = (
         version="v1",
         kind="Deployment",
         plural="deployments",
-        built_in=True,
         through_pods=True,
         makes=frozenset({("apps", "ReplicaSet")}),
         account="deployment-controller",
@@ -178,7 +171,6 @@ _ROWS = (
         version="v1",
         kind="StatefulSet",
         plural="statefulsets",
-        built_in=True,
         through_pods=True,
         makes=frozenset({POD}),
         account="statefulset-controller",
@@ -191,7 +183,6 @@ _ROWS = (
         version="v1",
         kind="LeaderWorkerSet",
         plural="leaderworkersets",
-        built_in=True,
         through_pods=True,
         makes=frozenset({("apps", "StatefulSet")}),
         watched=True,
@@ -209,7 +200,6 @@ _ROWS = (
         version="v1alpha1",
         kind="TrainJob",
         plural="trainjobs",
-        built_in=True,
         makes=frozenset({_JOB_SET}),
         child_label="jobset.sigs.k8s.io/jobset-name",
         pod_label="jobset.sigs.k8s.io/jobset-name",
@@ -221,7 +211,6 @@ _ROWS = (
         version="v1",
         kind="RayJob",
         plural="rayjobs",
-        built_in=True,
         makes=frozenset({_RAY_CLUSTER, _BATCH_JOB}),  # a Job submits it
     ),
     Kind(
@@ -230,7 +219,6 @@ _ROWS = (
         version="v1",
         kind="RayCluster",
         plural="rayclusters",
-        built_in=True,
         makes=frozenset({POD, _BATCH_JOB}),  # a Job clears Redis at the end
         pod_label="ray.io/cluster",
         viewers=NO_BATCH_USERS,
@@ -241,7 +229,6 @@ _ROWS = (
         version="v1",
         kind="RayService",
         plural="rayservices",
-        built_in=True,
         makes=frozenset({_RAY_CLUSTER}),
         viewers=NO_BATCH_USERS,
     ),
@@ -251,7 +238,6 @@ _ROWS = (
         version="v1beta2",
         kind="AppWrapper",
         plural="appwrappers",
-        built_in=True,
         pod_label="workload.codeflare.dev/appwrapper",
         viewers="",
     ),
@@ -261,7 +247,6 @@ _ROWS = (
         version="v1beta2",
         kind="SparkApplication",
         plural="sparkapplications",
-        built_in=True,
         makes=frozenset({POD}),
         drivers=True,
         pod_label="sparkoperator.k8s.io/app-name",

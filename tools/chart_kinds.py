@@ -87,7 +87,7 @@ def _queued(kind: Kind) -> list[str]:
     elif kind.watched:
         rules += _rule(kind, "get, list, watch")
     elif kind.framework == "pod":  # rights for pods do not depend on enabled kinds
-        through = [name for name, row in FRAMEWORKS.items() if row.built_in and row.through_pods]
+        through = [name for name, row in FRAMEWORKS.items() if row.through_pods]
         is_on = "or " + " ".join(f"(has {json.dumps(name)} .frameworks)" for name in ("pod", *through, *GANG_DIALECTS))
     else:
         return []

@@ -25,7 +25,7 @@ _TRAINING = "Training job"
 _RAY = "Ray"
 """RayJob, RayCluster and RayService, whose adapters have one base."""
 _OF_GROUP = {"kubeflow.org": _TRAINING, "ray.io": _RAY}
-_BUILT_IN = list(dict.fromkeys(_OF_GROUP.get(row.group, row.kind) for row in FRAMEWORKS.values() if row.built_in))
+_BUILT_IN = list(dict.fromkeys(_OF_GROUP.get(row.group, row.kind) for row in FRAMEWORKS.values()))
 _AFTER_PODS = _BUILT_IN.index("Pod") + 1
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet")
 """Kinds whose objects never finish."""

@@ -94,9 +94,8 @@ class Integrations(Section):
         return value or ("batch/job",)
 
     def _declared_problems(self) -> Iterator[FieldError]:
-        """Refuse two adapters of one kind: they would undo each other.  Kinds that only Kueue builds in may be
-        declared."""
-        built_in = {row.group_kind: name for name, row in FRAMEWORKS.items() if row.built_in}
+        """Refuse two adapters of one kind: they would undo each other."""
+        built_in = {row.group_kind: name for name, row in FRAMEWORKS.items()}
         taken = dict.fromkeys(self.external_frameworks, "externalFrameworks")
         for index, declared in enumerate(self.declared_kinds):
             path, framework = f"declaredKinds[{index}].kind", built_in.get((declared.group, declared.kind))

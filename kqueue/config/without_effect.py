@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from pydantic.alias_generators import to_camel
 
 from kqueue.config.gates import GATES, GROUPS
-from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS, framework_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -102,11 +101,6 @@ def acts(gate: str) -> bool:
     return gate in _GATES or gate in _PARTLY
 
 
-def is_managed(framework: str) -> bool:
-    """Whether objects of a framework are queued where it is switched on."""
-    return framework in GANG_DIALECTS or (framework in FRAMEWORKS and FRAMEWORKS[framework].built_in)
-
-
 def idle_fields() -> list[str]:
     """Return the paths in the file of the fields and sections without effect."""
     return [".".join(map(to_camel, path.split("."))) for path in _PATHS]
@@ -120,9 +114,6 @@ def warnings(configuration: Configuration) -> list[str]:
         if _given(configuration, path)
     ]
     found += _labels_without_effect(configuration)
-    for name in configuration.integrations.frameworks:
-        if not is_managed(name) and not _is_declared(name, configuration):
-            found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
@@ -131,12 +122,6 @@ def warnings(configuration: Configuration) -> list[str]:
         elif name in GROUPS and (idle := _idle_in(name, on, configuration.feature_gates)):
             found.append(f"featureGates.{name}: has no effect yet on {', '.join(idle)}")
     return found
-
-
-def _is_declared(framework: str, configuration: Configuration) -> bool:
-    """Whether the kind of a framework that kqueue does not build in is declared."""
-    kinds = configuration.integrations.declared_kinds
-    return any(framework_of(kind.group, kind.kind) == framework for kind in kinds)
 
 
 def _labels_without_effect(configuration: Configuration) -> list[str]:

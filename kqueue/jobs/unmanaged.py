@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kqueue.config.policy import Integrations
-from kqueue.config.without_effect import is_managed
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.kinds import framework_of, implies_pods
@@ -17,7 +16,7 @@ _ENDED = ("Succeeded", "Failed")
 
 def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
     """Return the known kinds that can name a queue, and that are not queued with these integrations."""
-    managed = {framework for framework in integrations.frameworks if is_managed(framework)}
+    managed = set(integrations.frameworks)
     if implies_pods(managed):
         managed |= {"pod"}
     others = {(kind.group, kind.kind) for kind in integrations.declared_kinds}
@@ -40,11 +39,9 @@ def names_of_loose(found: Iterable[JSON]) -> list[str]:
 
 
 def remedy(gvk: GroupVersionKind) -> str:
-    """Return the setting that enables the kind."""
-    framework = framework_of(gvk.group, gvk.kind) or gvk.kind
-    if is_managed(framework):
-        return f"add {framework} to configuration.integrations.frameworks of the chart's values"
-    return f"declare {gvk.kind} in integrations.declaredKinds (docs/integrations.md)"
+    """Return the setting that enables a kind of `kinds_not_queued`."""
+    framework = framework_of(gvk.group, gvk.kind)
+    return f"add {framework} to configuration.integrations.frameworks of the chart's values"
 
 
 def _group_kind(text: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.config import Configuration
-from kqueue.config.without_effect import is_managed
 from kqueue.controllers.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -23,7 +22,6 @@ from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs import unmanaged
 from kqueue.jobs.ancestry import OwnerKind
 from kqueue.jobs.fields import condition_status
-from kqueue.kinds import framework_of
 from kqueue.operations.migration.definitions import judge_definitions
 from kqueue.operations.migration.findings import MigrationFinding, note, some, work
 from kqueue.runtime.client import Client
@@ -178,7 +176,5 @@ def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[Migratio
     gvk, loose = owner.gvk, unmanaged.names_of_loose(found)
     if not loose:
         return
-    is_built_in = is_managed(framework_of(gvk.group, gvk.kind) or gvk.kind)
-    remedy = unmanaged.remedy(gvk) + ("" if is_built_in else ", or keep Kueue for it")
     why = f"{len(loose)} objects name a queue, and would start without quota: {some(loose)}"
-    yield work(f"{gvk.kind} metadata.labels[{names.QUEUE_NAME_LABEL}]", why, remedy)
+    yield work(f"{gvk.kind} metadata.labels[{names.QUEUE_NAME_LABEL}]", why, unmanaged.remedy(gvk))

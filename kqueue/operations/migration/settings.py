@@ -85,10 +85,6 @@ def _old_version(above: str) -> MigrationFinding:
 def _as_finding(warning: str, above: str) -> MigrationFinding:
     """Return a sentence about a setting without effect as a finding."""
     where, _, why = warning.partition(": ")
-    if where == "integrations.frameworks":
-        name = why.split(" ", 1)[0]
-        remedy = f"declare {name} in integrations.declaredKinds (docs/integrations.md), or keep Kueue for it"
-        return work(f"{above}{where}", f"objects of {name} are not queued: {why}", remedy)
     if where in _NEEDED:
         return work(f"{above}{where}", why, _NEEDED[where])
     return note(f"{above}{where}", why, f"leave {where} out of the configuration")

@@ -97,15 +97,6 @@ def test_a_kind_is_known_once(kinds: list[dict[str, Any]], external: list[str], 
     assert any(told in p for p in found), found
 
 
-def test_a_kind_that_only_kueue_builds_in_may_be_declared() -> None:
-    """And nothing warns of its framework then."""
-    wrapper = {**TRAIN, "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper"}
-    found = read(**with_kinds(wrapper, frameworks=["batch/job", "workload.codeflare.dev/appwrapper"]))
-
-    assert found.integrations.declared_kinds[0].kind == "AppWrapper"
-    assert found.warnings == ()
-
-
 def test_paths_read_and_write() -> None:
     """Lists in their order, maps by key; a copy is made of what changes, and of nothing else."""
     path = parse("spec.groups[*].template.spec")

@@ -435,7 +435,6 @@ def test_settings_without_effect_are_named() -> None:
     """A setting that nothing acts on yet is never taken in silence."""
     configuration = read(
         multiKueue={"gcInterval": "5m"},
-        integrations={"frameworks": ["batch/job", "workload.codeflare.dev/appwrapper"]},
         controller={"cacheSyncTimeout": 1},
         featureGates={"ConcurrentAdmission": True, "MultiKueue": True},
         resources={
@@ -448,7 +447,6 @@ def test_settings_without_effect_are_named() -> None:
         "controller.cacheSyncTimeout",
         "multiKueue",
         "resources.deviceClassMappings",
-        "integrations.frameworks",
         "featureGates.ConcurrentAdmission",
     ]
 

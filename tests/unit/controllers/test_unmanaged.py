@@ -48,7 +48,7 @@ def test_what_another_object_controls_is_not_counted() -> None:
     ("kind", "wanted"),
     [
         ("JobSet", "add jobset.x-k8s.io/jobset to configuration.integrations.frameworks"),
-        ("AppWrapper", "declare AppWrapper in integrations.declaredKinds"),
+        ("AppWrapper", "add workload.codeflare.dev/appwrapper to configuration.integrations.frameworks"),
     ],
 )
 def test_the_remedy_is_a_setting(kind: str, wanted: str) -> None:

@@ -149,7 +149,7 @@ def test_a_declared_pod_set_of_a_known_kind_keeps_its_ranks() -> None:
 
 def test_the_catalogue_has_the_kind() -> None:
     row = FRAMEWORKS[WRAPPER.framework]
-    assert (row.kind, row.version, row.plural, row.built_in) == ("AppWrapper", "v1beta2", "appwrappers", True)
+    assert (row.kind, row.version, row.plural) == ("AppWrapper", "v1beta2", "appwrappers")
     assert isinstance(BY_FRAMEWORK[WRAPPER.framework], AppWrapper)
     assert BY_GROUP_KIND["workload.codeflare.dev", "AppWrapper"] is BY_FRAMEWORK[WRAPPER.framework]
 

@@ -122,7 +122,7 @@ def test_ranks_come_from_the_replica_index(kind: TrainingJob) -> None:
 @EACH
 def test_the_catalogue_has_the_kind(kind: TrainingJob) -> None:
     row = FRAMEWORKS[kind.framework]
-    assert (row.kind, row.version, row.plural, row.built_in) == (kind.gvk.kind, kind.gvk.version, kind.resource, True)
+    assert (row.kind, row.version, row.plural) == (kind.gvk.kind, kind.gvk.version, kind.resource)
     assert BY_FRAMEWORK[kind.framework] is kind
     assert BY_GROUP_KIND["kubeflow.org", kind.gvk.kind] is kind
 

@@ -161,7 +161,7 @@ def test_the_autoscaler_is_counted_with_the_head(options: JSON | None, resources
 @EACH
 def test_the_catalogue_has_the_kind(kind: RayObject) -> None:
     row = FRAMEWORKS[kind.framework]
-    assert (row.kind, row.version, row.plural, row.built_in) == (kind.gvk.kind, "v1", kind.resource, True)
+    assert (row.kind, row.version, row.plural) == (kind.gvk.kind, "v1", kind.resource)
     assert BY_FRAMEWORK[kind.framework] is kind
     assert BY_GROUP_KIND["ray.io", kind.gvk.kind] is kind
     assert isinstance(kind, ExceptionalKind)

@@ -219,8 +219,8 @@ def test_the_template_keeps_what_spark_leaves_in_it() -> None:
 
 def test_the_catalogue_has_the_kind_behind_its_gate() -> None:
     row = FRAMEWORKS[SPARK.framework]
-    assert (row.kind, row.version, row.plural, row.built_in, row.gate) == (
-        "SparkApplication", "v1beta2", "sparkapplications", True, "SparkApplicationIntegration",
+    assert (row.kind, row.version, row.plural, row.gate) == (
+        "SparkApplication", "v1beta2", "sparkapplications", "SparkApplicationIntegration",
     )  # fmt: skip
     assert isinstance(BY_FRAMEWORK[SPARK.framework], SparkApplication)
     assert BY_GROUP_KIND["sparkoperator.k8s.io", "SparkApplication"] is BY_FRAMEWORK[SPARK.framework]

@@ -177,8 +177,8 @@ async def test_without_replacement_of_failed_nodes_nobody_looks_at_their_health(
 @pytest.mark.parametrize(
     ("frameworks", "jobs"),
     [
-        pytest.param('["batch/job"]', {"batch/job"}, id="one-that-is-built"),
-        pytest.param('["workload.codeflare.dev/appwrapper"]', set(), id="one-that-is-not-built"),
+        pytest.param('["batch/job"]', {"batch/job"}, id="jobs"),
+        pytest.param('["workload.codeflare.dev/appwrapper"]', {"workload.codeflare.dev/appwrapper"}, id="no-jobs"),
     ],
 )
 async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, jobs: set[str]) -> None:
@@ -186,7 +186,9 @@ async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, 
     operator = make(config=make_configuration(text=f"integrations: {{frameworks: {frameworks}}}\n"))
 
     assert operator.watches.jobs.keys() == jobs
-    assert {"watch-jobs.batch"} & operator.checks.results().keys() == ({"watch-jobs.batch"} if jobs else set())
+    assert {"watch-jobs.batch"} & operator.checks.results().keys() == (
+        {"watch-jobs.batch"} if "batch/job" in jobs else set()
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ ROW = Kind(
     version="v1",
     kind="Toy",
     plural="toys",
-    built_in=True,
     makes=frozenset({POD}),
     pod_label="toys.example.com/name",
 )

@@ -135,7 +135,7 @@ def test_labelled_objects_of_kinds_that_are_not_queued() -> None:
     (stateful,) = judge_labelled(kinds["apps", "StatefulSet"], [loose])
 
     assert "1 objects" in wrapper.why
-    assert "declaredKinds" in wrapper.remedy
+    assert "add workload.codeflare.dev/appwrapper to configuration.integrations.frameworks" in wrapper.remedy
     assert "add statefulset to configuration.integrations.frameworks" in stateful.remedy
     assert list(judge_labelled(kinds["workload.codeflare.dev", "AppWrapper"], [owned])) == []
 

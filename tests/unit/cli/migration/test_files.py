@@ -37,8 +37,6 @@ def values_file(tmp_path: Path, **values: Any) -> Path:
 @pytest.mark.parametrize(
     ("text", "field", "level", "words"),
     [
-        pytest.param("integrations: {frameworks: [batch/job, workload.codeflare.dev/appwrapper]}", "integrations.frameworks", "work",
-                     "declaredKinds", id="a framework that is not managed"),
         pytest.param("resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [a]}]}",
                      "resources.deviceClassMappings", "work", "extended resources", id="claims"),
         pytest.param("multiKueue: {gcInterval: 2m}", "multiKueue", "work", "keep Kueue", id="MultiKueue"),

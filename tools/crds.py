@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from kqueue.api.schema import KINDS, OPTIONAL_KINDS, crd
+from kqueue.api.definitions import KINDS, OPTIONAL_KINDS, crd
 
 _ROOT = Path(__file__).resolve().parent.parent
 FOLDER = _ROOT / "config" / "crd"

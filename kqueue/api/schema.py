@@ -1,89 +1,14 @@
-"""From the models to CustomResourceDefinitions: structural schemas as the API server wants them."""
+"""From the models to structural schemas as the API server wants them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from kqueue.api.admission_check import AdmissionCheck
-from kqueue.api.batch_process import BatchProcess, WorkspaceBatchProcess
 from kqueue.api.bounds import INT32_MAX, INT64_MAX
-from kqueue.api.cluster_queue import ClusterQueue
-from kqueue.api.cohort import Cohort
-from kqueue.api.defragmentation_plan import DefragmentationPlan
-from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import RULES_KEY, Resource
-from kqueue.api.multikueue_cluster import MultiKueueCluster
-from kqueue.api.multikueue_config import MultiKueueConfig
-from kqueue.api.pod_group import PodGroup
-from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
-from kqueue.api.resource_flavor import ResourceFlavor
-from kqueue.api.topology import Topology
-from kqueue.api.workload import Workload
-from kqueue.api.workload_priority_class import WorkloadPriorityClass
-
-KINDS: Final[tuple[type[Resource], ...]] = (
-    AdmissionCheck,
-    BatchProcess,
-    ClusterQueue,
-    Cohort,
-    DefragmentationPlan,
-    LocalQueue,
-    MultiKueueCluster,
-    MultiKueueConfig,
-    ProvisioningRequestConfig,
-    ResourceFlavor,
-    Topology,
-    Workload,
-    WorkloadPriorityClass,
-)
-"""Every kind that the API server is to serve."""
-OPTIONAL_KINDS: Final[tuple[type[Resource], ...]] = (PodGroup, WorkspaceBatchProcess)
-"""Kinds of other projects whose definitions kqueue brings for clusters that lack them."""
 
 _WHOLE = ("apiVersion", "kind", "metadata")
-
-
-def crd(kind: type[Resource]) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of a kind, one version, stored and served."""
-    served = kind.served
-    name = served.kind or kind.__name__
-    version: dict[str, Any] = {
-        "name": served.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema(kind)},
-    }
-    if kind.has_status():
-        version["subresources"] = {"status": {}}
-    if served.columns:
-        version["additionalPrinterColumns"] = [_column(column) for column in served.columns]
-    if served.selectable_fields:
-        version["selectableFields"] = [{"jsonPath": path} for path in served.selectable_fields]
-    names: dict[str, Any] = {
-        "kind": name,
-        "listKind": f"{name}List",
-        "plural": served.plural,
-        "singular": name.lower(),
-    }
-    if served.short_names:
-        names["shortNames"] = list(served.short_names)
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{served.plural}.{served.group}"},
-        "spec": {
-            "group": served.group,
-            "names": names,
-            "scope": "Namespaced" if served.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }
-
-
-def _column(column: Any) -> dict[str, Any]:
-    out = {"name": column.name, "type": column.type, "jsonPath": column.path, "description": column.description}
-    return out | {"priority": 1} if column.wide else out
 
 
 def schema(kind: type[Resource]) -> dict[str, Any]:

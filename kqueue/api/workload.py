@@ -417,7 +417,8 @@ class WorkloadStatus(ApiModel):
     """Whether each gate is open; one that is missing here is closed."""
 
 
-def _reserved(which: str) -> str:
+def quota_is_reserved(which: str) -> str:
+    """Return an expression for rules: `self` or `oldSelf` holds a reservation."""
     return (
         f"has({which}.status) && has({which}.status.conditions) && "
         f"{which}.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
@@ -436,24 +437,25 @@ class Workload(Resource):
 
     rules = (
         Rule(
-            cel=f"!({_reserved('self')}) || !has(self.status.admission) || !has(self.spec) || "
+            cel=f"!({quota_is_reserved('self')}) || !has(self.status.admission) || !has(self.spec) || "
             "!has(self.spec.podSets) || !has(self.status.admission.podSetAssignments) || "
             "size(self.spec.podSets) == size(self.status.admission.podSetAssignments)",
             message="the admission must have one assignment per pod set",
         ),
         Rule(
-            cel=f"!({_reserved('oldSelf')}) || !({_reserved('self')}) || "
+            cel=f"!({quota_is_reserved('oldSelf')}) || !({quota_is_reserved('self')}) || "
             "(has(oldSelf.spec.queueName) == has(self.spec.queueName) && "
             "(!has(self.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName))",
             message="queueName cannot change while quota is reserved",
             field=".spec.queueName",
         ),
         Rule(
-            cel=f"!({_reserved('oldSelf')}) || has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef)",
+            cel=f"!({quota_is_reserved('oldSelf')}) || "
+            "has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef)",
             message="priorityClassRef cannot be added or removed while quota is reserved",
         ),
         Rule(
-            cel=f"!({_reserved('oldSelf')}) || !has(oldSelf.spec.priorityClassRef) || "
+            cel=f"!({quota_is_reserved('oldSelf')}) || !has(oldSelf.spec.priorityClassRef) || "
             "!has(self.spec.priorityClassRef) || "
             "(oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group && "
             "oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind && "

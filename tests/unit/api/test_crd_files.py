@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kqueue.api.definitions import KINDS, OPTIONAL_KINDS, crd
 from kqueue.api.model import Resource
-from kqueue.api.schema import KINDS, OPTIONAL_KINDS, crd
 from tools.crds import CHART, FOLDER, files, optional_files
 
 

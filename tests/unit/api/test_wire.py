@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
+from kqueue.api.definitions import KINDS
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
-from kqueue.api.schema import KINDS
 from kqueue.api.wire import core, provisioning
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.watches import Watches

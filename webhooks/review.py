@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kqueue.documents import TooMuchError, check_json
+from kqueue.documents import LIMITS, DocumentLimits, TooMuchError, check_json
 from kqueue.errors import FieldError, KqueueError
 from kqueue.jobs.fields import mapping, sequence, text
 from webhooks.json_patch import operations
@@ -95,7 +95,7 @@ def read(body: bytes, *, judged: bool = False) -> Request:
     Raises:
         NotAReviewError: the body is no review; the message has the wrong field and the expected value.
     """
-    review = _decoded(body, judged)
+    review = decoded(body, LIMITS, judged=judged, wanted=f"an AdmissionReview of {API_VERSION}")
     for name, wanted in (("kind", "AdmissionReview"), ("apiVersion", API_VERSION)):
         if review.get(name) != wanted:
             raise NotAReviewError(f"{name} is {_quoted(review.get(name))}; it must be {wanted!r}")
@@ -131,23 +131,28 @@ def write(request: Request, answer: ReviewResult) -> bytes:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
     if answer.warnings:
-        response["warnings"] = [_cut(warning, WARNING_LENGTH) for warning in answer.warnings]
+        response["warnings"] = [cut(warning, WARNING_LENGTH) for warning in answer.warnings]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _decoded(body: bytes, judged: bool) -> JSON:
+def decoded(body: bytes, limits: DocumentLimits, *, judged: bool, wanted: str) -> JSON:
+    """Parse the body of a review; `judged` as in `read`, `wanted` names the review in messages.
+
+    Raises:
+        NotAReviewError: the body is no JSON object, or larger or deeper than the limits.
+    """
     try:
         if not judged:
-            check_json(body)
+            check_json(body, limits)
         review = msgspec.json.decode(body)
     except TooMuchError as e:
         raise NotAReviewError(f"the body is refused: {e}") from e
     except UnicodeDecodeError as e:
         raise NotAReviewError(f"the body is not UTF-8 (byte {e.start} of a text); send JSON in UTF-8") from e
     except (msgspec.DecodeError, RecursionError) as e:
-        raise NotAReviewError(f"the body is not JSON ({e}); send an AdmissionReview of {API_VERSION}") from e
+        raise NotAReviewError(f"the body is not JSON ({e}); send {wanted}") from e
     if not isinstance(review, dict):
-        raise NotAReviewError(f"the body is {_kind(review)}; send an AdmissionReview of {API_VERSION}")
+        raise NotAReviewError(f"the body is {_kind(review)}; send {wanted}")
     return review
 
 
@@ -174,21 +179,22 @@ def _refusal(request: Request, problems: Sequence[FieldError]) -> JSON:
     return {
         "code": 403,
         "reason": "Forbidden",
-        "message": _cut(f"{kind} {name} is not valid: {said}", MESSAGE_LENGTH),
+        "message": cut(f"{kind} {name} is not valid: {said}", MESSAGE_LENGTH),
         "details": {"name": name, "kind": kind, "causes": causes},
     }
 
 
 def _fault(fault: Fault) -> JSON:
-    return {"code": fault.code, "reason": fault.reason, "message": _cut(fault.sentence, MESSAGE_LENGTH)}
+    return {"code": fault.code, "reason": fault.reason, "message": cut(fault.sentence, MESSAGE_LENGTH)}
 
 
-def _cut(said: str, limit: int) -> str:
+def cut(said: str, limit: int) -> str:
+    """Return a text of at most `limit` characters."""
     return said if len(said) <= limit else f"{said[: limit - 4]} ..."
 
 
 def _quoted(value: object) -> str:
-    return _kind(value) if value is None or isinstance(value, dict | list) else _cut(repr(value), 64)
+    return _kind(value) if value is None or isinstance(value, dict | list) else cut(repr(value), 64)
 
 
 def _kind(value: object) -> str:

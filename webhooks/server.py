@@ -1,4 +1,5 @@
-"""Serve the routes over HTTPS.  The server is stateless and runs as a separate process or inside the controller.
+"""Serve reviews over HTTPS: of admission and of conversion.  The server is stateless and runs as a separate process or
+inside the controller.
 
 A bug in a handler refuses that one request inside a well-formed review, whatever the failure policy is: an unchecked
 job could exceed its quota, and the user gets a sentence instead of "failed calling webhook".  Only a body that is not a
@@ -12,6 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import structlog
 from aiohttp import StreamReader, web
@@ -20,11 +22,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
+from kqueue.api.names import CONVERT_PATH
 from kqueue.clock import Clock, SystemClock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
-from kqueue.documents import JsonScan, TooMuchError
+from kqueue.documents import LIMITS, DocumentLimits, JsonScan, TooMuchError
 from kqueue.errors import ConfigError
 from kqueue.isolation import isolated_logged
+from webhooks.conversion import review as conversion
 from webhooks.review import Fault, NotAReviewError, Request, ReviewResult, read, write
 from webhooks.routes import Handler
 
@@ -55,9 +59,9 @@ _PROBES = frozenset({"/healthz", "/readyz"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecord:
-    """One review that was answered; `result` is allowed, denied, error or bad-request.
+    """One review that was answered; `result` is allowed, denied, converted, error or bad-request.
 
-    `operation` is CREATE, UPDATE, DELETE or CONNECT; empty for any other.
+    `operation` is CREATE, UPDATE, DELETE or CONNECT; empty for any other, and for conversions.
     """
 
     path: str
@@ -71,7 +75,7 @@ class ReviewLimits:
     """Limits of reviews.
 
     Args:
-        max_body: bytes of one body.
+        max_body: bytes of the body of one admission review.
         read_seconds: for the arrival of a body, and for the wait until a review is worked on.
         max_held: bytes of bodies that are still arriving; beyond that the server drops the oldest one.
         at_once: reviews that are worked on; others wait, and are then refused with a message.
@@ -86,6 +90,15 @@ class ReviewLimits:
 
 
 DEFAULT_LIMITS = ReviewLimits()
+T = TypeVar("T", covariant=True)
+
+
+class Parse(Protocol[T]):
+    """Makes something of the body of a review."""
+
+    def __call__(self, body: bytes, *, judged: bool) -> T:
+        """`judged`: depth and number of values were checked.  Raises NotAReviewError."""
+        ...
 
 
 class WebhookServer:
@@ -106,14 +119,14 @@ class WebhookServer:
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
         self._on_review, self._clock = on_review, clock or SystemClock()
         self._max_body, self._read_seconds = limits.max_body, limits.read_seconds
-        self._bodies = _Bodies(limits.max_body, limits.max_held)
+        self._bodies = _Bodies(limits.max_held)
         self._large = LargeBodies(self._clock)
         self._places = asyncio.Semaphore(limits.at_once)
         # Without an application around it: its routing takes as long as the answer to a small review.
         self._connections = Connections(
             self._serve,
             clock=self._clock,
-            bounds=replace(limits.bounds, request_bytes=2 * limits.max_body + _HEADERS_BYTES),
+            bounds=replace(limits.bounds, request_bytes=2 * max(limits.max_body, conversion.MAX_BODY) + _HEADERS_BYTES),
             context=lambda: self._ssl,
             request_factory=self._request,
         )
@@ -163,18 +176,20 @@ class WebhookServer:
     async def _reviewed(self, http: web.BaseRequest, connection: Connection) -> web.Response:
         started, path = self._clock.monotonic(), http.path
         handler = self._routes.get(path)
-        if handler is None:
+        if handler is None and path != CONVERT_PATH:
             if path in _PROBES:
                 return web.Response(text="ok")
-            text = f"no webhook at {path}; paths are /mutate-<group>-<version>-<kind> and /validate-..."
+            text = f"no webhook at {path}; paths are {CONVERT_PATH}, /mutate-<group>-<version>-<kind> and /validate-..."
             return web.Response(status=404, text=text)
         if http.method != "POST":
-            return web.Response(status=405, text="send the AdmissionReview by POST", headers={"Allow": "POST"})
+            return web.Response(status=405, text="send the review by POST", headers={"Allow": "POST"})
+        longest = self._max_body if handler is not None else conversion.MAX_BODY
         try:
-            request = await self._read(http, connection)
+            if handler is None:
+                return await self._converted(http, connection, started)
+            request = await self._parsed(http, connection, longest, LIMITS, read)
         except web.HTTPRequestEntityTooLarge:
-            text = f"the body is larger than {self._max_body} bytes; no AdmissionReview is"
-            return self._refuse(http, 413, text, started)
+            return self._refuse(http, 413, f"the body is larger than {longest} bytes; no review may be", started)
         except TimeoutError:
             return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
         except CrowdedError as e:
@@ -185,8 +200,23 @@ class WebhookServer:
         self._record(path, request.operation, result, started)
         return web.Response(body=answer, content_type="application/json")
 
-    async def _read(self, http: web.BaseRequest, connection: Connection) -> Request:
-        """Read the review in a request's body.
+    async def _converted(self, http: web.BaseRequest, connection: Connection, started: float) -> web.Response:
+        """Answer a ConversionReview.  Raises as `_parsed`."""
+        answer, is_converted = await self._parsed(
+            http, connection, conversion.MAX_BODY, conversion.LIMITS, conversion.answer
+        )
+        self._record(http.path, "", "converted" if is_converted else "error", started)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _parsed(
+        self,
+        http: web.BaseRequest,
+        connection: Connection,
+        longest: int,
+        limits: DocumentLimits,
+        parse: Parse[T],
+    ) -> T:
+        """Read the review in a request's body, and return it parsed.
 
         Raises:
             NotAReviewError, TooMuchError, HttpProcessingError, RequestPayloadError: the body is no readable review.
@@ -197,13 +227,13 @@ class WebhookServer:
         if coding != "identity":
             raise NotAReviewError(f"the body is compressed (Content-Encoding: {coding[:32]}); send it as it is")
         async with asyncio.timeout(self._read_seconds):
-            body = await self._bodies.read(http, connection)
+            body = await self._bodies.read(http, connection, longest, limits)
         connection.begin()  # not earlier: a connection whose body is still arriving may be closed for a new one
         if len(body) <= LARGE:
-            return read(body)
+            return parse(body, judged=False)
         try:
             async with asyncio.timeout(self._read_seconds), self._large.turn():
-                return read(body, judged=True)
+                return parse(body, judged=True)
         except TimeoutError:
             raise CrowdedError("the review waited too long to be read, behind other large ones; try again") from None
 
@@ -254,21 +284,21 @@ class WebhookServer:
 class _Bodies:
     """Bodies that are arriving, with a limit on their total size."""
 
-    def __init__(self, longest: int, most: int) -> None:
-        self._longest, self._most = longest, most
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._held = 0
         self._arriving: dict[Connection, None] = {}
         """Oldest first."""
 
-    async def read(self, http: web.BaseRequest, connection: Connection) -> bytes:
-        """Read the whole body.
+    async def read(self, http: web.BaseRequest, connection: Connection, longest: int, limits: DocumentLimits) -> bytes:
+        """Read the whole body, of at most `longest` bytes.
 
         Raises:
             HTTPRequestEntityTooLarge: the body is too long.
             TooMuchError: its JSON has too many values, or is too deep; raised before the end of the body.
         """
-        if (http.content_length or 0) > self._longest:
-            raise web.HTTPRequestEntityTooLarge(self._longest, http.content_length or 0)
+        if (http.content_length or 0) > longest:
+            raise web.HTTPRequestEntityTooLarge(longest, http.content_length or 0)
         pieces: list[bytes] = []
         size = 0
         scan: JsonScan | None = None
@@ -278,14 +308,14 @@ class _Bodies:
                 pieces.append(piece)
                 size += len(piece)
                 self._held += len(piece)
-                if size > self._longest:
-                    raise web.HTTPRequestEntityTooLarge(self._longest, size)
+                if size > longest:
+                    raise web.HTTPRequestEntityTooLarge(longest, size)
                 if self._held > self._most:
                     self._give_up_first()
                 if scan is not None:
                     scan.feed(piece)
                 elif size > LARGE:
-                    scan = JsonScan()
+                    scan = JsonScan(limits)
                     for each in pieces:
                         scan.feed(each)
         finally:

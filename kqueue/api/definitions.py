@@ -13,7 +13,7 @@ from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import Resource
 from kqueue.api.multikueue_cluster import MultiKueueCluster
 from kqueue.api.multikueue_config import MultiKueueConfig
-from kqueue.api.names import API_VERSION, GROUP, OLDER_API_VERSION, OLDER_VERSION
+from kqueue.api.names import API_VERSION, CONVERT_PATH, GROUP, OLDER_API_VERSION, OLDER_VERSION
 from kqueue.api.pod_group import PodGroup
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
 from kqueue.api.resource_flavor import ResourceFlavor
@@ -43,8 +43,6 @@ KINDS: Final[tuple[type[Resource], ...]] = (
 OPTIONAL_KINDS: Final[tuple[type[Resource], ...]] = (PodGroup, WorkspaceBatchProcess)
 """Kinds of other projects whose definitions kqueue brings for clusters that lack them."""
 
-CONVERT_PATH: Final = "/convert"
-"""Path of the webhook that converts objects between versions."""
 WEBHOOK_SERVICE: Final = "kueue-webhook-service"
 """Service of the webhooks, as the definitions name it until the webhooks write where they are reached."""
 WEBHOOK_NAMESPACE: Final = "kueue-system"

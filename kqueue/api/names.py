@@ -23,6 +23,8 @@ OLDER_API_VERSION: Final = "kueue.x-k8s.io/v1beta1"
 """`apiVersion` of objects in that version."""
 API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 """`apiVersion` of our objects."""
+CONVERT_PATH: Final = "/convert"
+"""Path of the webhook that converts objects between the two versions."""
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 """Aggregated API group that lists pending workloads."""
 KQUEUE_GROUP: Final = "kqueue.dev"
@@ -219,6 +221,8 @@ MANAGED_POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 
 # ---- Names of ours alone ---------------------------------------------------------------------------------------------
 
+OLDER_FIELDS_ANNOTATION: Final = "kqueue.dev/v1beta1"
+"""What a user wrote in v1beta1 and v1beta2 has no field for, as JSON.  The conversion writes and removes it."""
 JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
 """On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"

@@ -157,7 +157,7 @@ async def test_a_body_that_never_ends_is_not_waited_for(served: Served) -> None:
 
 async def test_only_post_carries_a_review(served: Served) -> None:
     """A browser is told so, and probes are answered."""
-    assert await served.ask("/mutate-ok", method="GET") == (405, "send the AdmissionReview by POST")
+    assert await served.ask("/mutate-ok", method="GET") == (405, "send the review by POST")
     assert await served.ask("/healthz", method="GET") == (200, "ok")
     assert await served.ask("/readyz", method="GET") == (200, "ok")
 
@@ -216,3 +216,43 @@ async def test_an_object_however_deep_gets_an_answer(tmp_path: Path, depth: int,
             assert again == 200
     finally:
         await server.stop()
+
+
+async def test_conversions_are_answered_beside_the_routes(served: Served) -> None:
+    """Also where no kind is switched on; they are counted by path and result."""
+    good = conversion_review({"apiVersion": OLD, "kind": "Cohort", "metadata": {"name": "c"}})
+    bad = conversion_review({"apiVersion": OLD, "kind": "Job", "metadata": {"name": "c"}})
+
+    answers = [json.loads((await served.ask("/convert", body))[1])["response"] for body in (good, bad)]
+
+    assert [each["result"]["status"] for each in answers] == ["Success", "Failure"]
+    assert [(r.path, r.operation, r.result) for r in served.records] == [
+        ("/convert", "", "converted"),
+        ("/convert", "", "error"),
+    ]
+
+
+async def test_a_conversion_has_a_larger_limit_than_an_admission(served: Served) -> None:
+    """One review may have many objects; beyond 16 MiB it is refused, before it is read."""
+    many = [{"apiVersion": OLD, "kind": "Cohort", "metadata": {"name": f"c{i}"}} for i in range(3000)]
+    status, text = await served.ask("/convert", conversion_review(*many))
+    too_long = {"Content-Length": str(17 * 1024 * 1024)}
+    refused, said = await served.ask("/convert", b"{}", headers=too_long)
+
+    assert (status, len(json.loads(text)["response"]["convertedObjects"])) == (200, 3000)
+    assert (refused, said) == (413, "the body is larger than 16777216 bytes; no review may be")
+
+
+async def test_a_body_that_is_no_conversion_gets_an_http_error(served: Served) -> None:
+    """The API server shows it to the user."""
+    assert await served.ask("/convert", b"{}") == (400, "kind must be 'ConversionReview', found 'None'")
+    assert (await served.ask("/convert", method="GET"))[0] == 405
+
+
+OLD = "kueue.x-k8s.io/v1beta1"
+
+
+def conversion_review(*objects: object) -> bytes:
+    request = {"uid": "u", "desiredAPIVersion": "kueue.x-k8s.io/v1beta2", "objects": objects}
+    whole = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+    return json.dumps(whole).encode()

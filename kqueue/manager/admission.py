@@ -22,6 +22,7 @@ from kqueue.controllers.resources import LOCAL_QUEUES
 from kqueue.errors import KqueueError
 from kqueue.isolation import isolated
 from kqueue.jobs.registry import declared_for, features_for, owner_kinds_for
+from kqueue.manager.conversion import ConversionRegistrar
 from kqueue.manager.lookups import ApiLookups
 from kqueue.manager.registration import Registrar
 from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
@@ -38,7 +39,7 @@ from webhooks.surroundings import Policy
 _log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 15.0
-"""Seconds between two checks of certificates and registration; each costs at most three reads."""
+"""Seconds between two checks of certificates and registration; each costs at most eight reads."""
 _AFTER_FAILURE_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
 """Seconds for which the first registration waits for the list of default queues."""
@@ -65,6 +66,11 @@ class AdmissionEndpoint:
 class _Caretaker(Protocol):
     """Keeps certificates valid."""
 
+    @property
+    def authorities(self) -> bytes:
+        """The authorities that clients must trust, PEM."""
+        ...
+
     async def look(self, announce: Announce) -> None:
         """Serve the current certificate, and announce its authorities."""
         ...
@@ -75,6 +81,11 @@ class _FolderCaretaker:
 
     def __init__(self, tls: CertificateFolder) -> None:
         self._tls = tls
+
+    @property
+    def authorities(self) -> bytes:
+        """The authority in the folder."""
+        return self._tls.bundle.ca
 
     async def look(self, announce: Announce) -> None:
         """Load the files if they have changed."""
@@ -120,14 +131,13 @@ async def admission(
         await server.start()
         stack.push_async_callback(server.stop)
         _log.info("webhooks answer", host=endpoint.host, port=server.port)
-        registrar = Registrar(
-            client,
-            configuration,
-            url=endpoint.url.replace("{port}", str(server.port)),
-            inject=endpoint.certificates is None,
-        )
+        url = endpoint.url.replace("{port}", str(server.port))
+        registrar = Registrar(client, configuration, url=url, inject=endpoint.certificates is None)
         if endpoint.register:
-            kept = _registered(client, configuration, registrar, caretaker, clock)
+            conversion = ConversionRegistrar(client, configuration, url=url)
+            # Before any list: the API server converts what is stored in v1beta1, and this process answers for it.
+            await conversion.bring(caretaker.authorities)
+            kept = _registered(client, configuration, (registrar, conversion), caretaker, clock)
         else:
             kept = _tended(partial(caretaker.look, _not_announced), asyncio.Event(), clock)
         await stack.enter_async_context(kept)
@@ -200,6 +210,11 @@ class _Reloading:
     def __init__(self, keeper: CertificateKeeper, tls: CertificateFolder) -> None:
         self._keeper, self._tls = keeper, tls
 
+    @property
+    def authorities(self) -> bytes:
+        """The authorities of all replicas' certificates."""
+        return self._keeper.held.authorities
+
     async def look(self, announce: Announce) -> None:
         """Renew the certificates where needed, and load new files."""
         try:
@@ -216,14 +231,19 @@ def _names(configuration: Configuration, host: str) -> list[str]:
 
 @asynccontextmanager
 async def _registered(
-    client: Client, configuration: Configuration, registrar: Registrar, caretaker: _Caretaker, clock: Clock
+    client: Client,
+    configuration: Configuration,
+    registrars: tuple[Registrar, ConversionRegistrar],
+    caretaker: _Caretaker,
+    clock: Clock,
 ) -> AsyncIterator[None]:
     """Register the webhooks, and repair the registration for the duration of the block."""
-    wake = asyncio.Event()
+    wake, (registrar, conversion) = asyncio.Event(), registrars
     async with _default_queues(client, configuration, wake, clock) as default_queues:
 
         async def announce(authorities: bytes) -> None:
             await registrar.bring(authorities, default_queues())
+            await conversion.bring(authorities)
 
         async with _tended(partial(caretaker.look, announce), wake, clock):
             yield

@@ -8,7 +8,8 @@ written only where they differ from what is wanted, and several replicas may wri
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,7 +29,7 @@ CONFIGURATIONS: Mapping[str, ResourceType] = {
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 _ATTEMPTS = 5
-"""Most reads and writes of one configuration while another writer changes it, too."""
+"""Most reads and writes of one object while another writer changes it, too."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,12 +51,7 @@ class Registrar:
             ApiError: the API server refused, or another writer wrote at every attempt.
         """
         configuration = self._configuration
-        target = WebhookEndpoint(
-            ca_bundle=b"".join(sorted(split_authorities(ca_bundle))),
-            url=self._url,
-            service=configuration.internal_cert_management.webhook_service_name,
-            namespace=configuration.namespace,
-        )
+        target = target_of(configuration, self._url, ca_bundle)
         scope = WebhookScope(
             frameworks=configuration.integrations.frameworks,
             own_namespace=configuration.namespace,
@@ -64,20 +60,12 @@ class Registrar:
             default_queues=default_queues,
             declared=declared_for(configuration.integrations),
         )
-        written = [await self._bring(wanted, target) for wanted in webhook_configurations(target, scope)]
+        written = [
+            await retried(partial(self._once, wanted, target)) for wanted in webhook_configurations(target, scope)
+        ]
         if any(written):
             _log.info("webhooks are registered", url=self._url or target.service, default_queues=len(default_queues))
         return any(written)
-
-    async def _bring(self, wanted: JSON, target: WebhookEndpoint) -> bool:
-        for attempt in range(_ATTEMPTS):
-            try:
-                return await self._once(wanted, target)
-            except (AlreadyExistsError, ConflictError, NotFoundError, InvalidError, ServerError):
-                # Another writer was faster.  API servers answer a failed test of a JSON patch as invalid, or with 500.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, wanted: JSON, target: WebhookEndpoint) -> bool:
         resource, name = CONFIGURATIONS[wanted["kind"]], wanted["metadata"]["name"]
@@ -108,6 +96,32 @@ class Registrar:
                 status=e.status,
                 reason=e.reason,
             ) from e
+
+
+def target_of(configuration: Configuration, url: str, ca_bundle: bytes) -> WebhookEndpoint:
+    """Return where the API server reaches the webhooks, and the authorities (PEM), sorted, so that replicas agree."""
+    return WebhookEndpoint(
+        ca_bundle=b"".join(sorted(split_authorities(ca_bundle))),
+        url=url,
+        service=configuration.internal_cert_management.webhook_service_name,
+        namespace=configuration.namespace,
+    )
+
+
+async def retried(once: Callable[[], Awaitable[bool]]) -> bool:
+    """Return the result of one read and write, tried again while another writer is faster.
+
+    Raises:
+        ApiError: the API server refused, or another writer wrote at every attempt.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            return await once()
+        except (AlreadyExistsError, ConflictError, NotFoundError, InvalidError, ServerError):
+            # Another writer was faster.  API servers answer a failed test of a JSON patch as invalid, or with 500.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def injection(found: JSON, target: WebhookEndpoint) -> list[JSON]:

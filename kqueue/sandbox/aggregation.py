@@ -26,8 +26,8 @@ from yarl import URL
 from kqueue.errors import AlreadyExistsError, ApiError, ServerError
 from kqueue.kube.conditions import transition_time
 from kqueue.sandbox.access import ADMIN, SandboxUser
-from kqueue.sandbox.admission import cause
 from kqueue.sandbox.api import MERGE_PATCH, GroupVersionResource, Object
+from kqueue.sandbox.webhook_client import cause
 
 if TYPE_CHECKING:
     from kqueue.sandbox.cluster_api import ClusterApi

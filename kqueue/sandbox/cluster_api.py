@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +19,12 @@ from kqueue.sandbox.api import (
     APPLY_PATCH,
     MERGE_PATCH,
     NAMESPACES,
-    STRATEGIC_PATCH,
     EventType,
     GroupVersionResource,
     Object,
 )
 from kqueue.sandbox.builtin import BUILTIN_KINDS
+from kqueue.sandbox.conversion import Converter
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
 from kqueue.sandbox.failure import Cause
@@ -57,6 +57,7 @@ class ClusterApi:
         self._stores: dict[str, ObjectStore] = {}
         self._listeners: list[Callable[[ServedKind, StoreChange], None]] = []
         self.admission = AdmissionWebhooks(self)
+        self._converter = Converter(self.admission.client, lambda: metadata.new_uid(self.chance))
         self.listen(self._on_definition)
         self._plant()
 
@@ -70,6 +71,8 @@ class ClusterApi:
             self.registry.remove(each.resource)
         for each in after:
             self.registry.add(each)
+        for each in before[:1] or after[:1]:
+            self._converter.learn(each.storage, change.record.obj if after else None)
         if change.type == "DELETED" and before:
             self.drop_store(before[0].storage)
 
@@ -90,12 +93,12 @@ class ClusterApi:
         """Return a stored object; None: there is none."""
         kind = self.registry.find(resource)
         record = None if kind is None else self.store(kind).get(namespace, name)
-        return None if record is None or kind is None else kind.shown(record.obj)
+        return None if record is None or kind is None else kind.shown(record)
 
     def every(self, resource: GroupVersionResource, namespace: str | None = None) -> list[Object]:
         """Return all objects of a kind; empty if the kind is not served."""
         kind = self.registry.find(resource)
-        return [] if kind is None else [kind.shown(r.obj) for r in self.store(kind).records(namespace)]
+        return [] if kind is None else [kind.shown(r) for r in self.store(kind).records(namespace)]
 
     def kind(self, resource: GroupVersionResource) -> ServedKind:
         """Return the kind served at `resource`.  Raises NotFoundError."""
@@ -151,7 +154,7 @@ class ClusterApi:
     def get(self, resource: GroupVersionResource, name: str, *, namespace: str | None = None) -> Object:
         """Return the stored object.  Raises NotFoundError."""
         kind = self.kind(resource)
-        return kind.shown(self.record(kind, name, namespace).obj)
+        return kind.shown(self.record(kind, name, namespace))
 
     def list(
         self, resource: GroupVersionResource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
@@ -161,23 +164,61 @@ class ClusterApi:
         records = self.store(kind).records(namespace)
         wanted = (labels or {}).items()
         return [
-            kind.shown(record.obj)
+            kind.shown(record)
             for record in records
             if not wanted or wanted <= (record.obj["metadata"].get("labels") or {}).items()
         ]
+
+    async def prepare(self, kind: ServedKind, records: Iterable[StoredObject]) -> None:
+        """Convert stored objects, where a webhook does that, so that `kind.shown` has them.
+
+        Raises:
+            ServerError: the webhook failed.
+        """
+        if kind.converts:
+            await self._converter.prepare(kind, records)
+
+    def other_versions(self, kind: ServedKind) -> builtins.list[ServedKind]:
+        """Return the other served versions of a custom kind; empty for built-in kinds."""
+        if not kind.stored:
+            return []
+        return [each for each in self.registry if each.storage == kind.storage and each.resource != kind.resource]
+
+    async def converted(self, kind: ServedKind, obj: Object, api_version: str) -> Object:
+        """Return an object of a custom kind in another version; the object itself if it is in that version.
+
+        Raises:
+            ServerError: a webhook converts it, and failed.
+        """
+        if not kind.stored or obj["apiVersion"] == api_version:
+            return obj
+        if not kind.converts:
+            return {**obj, "apiVersion": api_version}
+        (found,) = await self._converter.convert(kind, [obj], api_version)
+        return found
+
+    async def _to_store(self, kind: ServedKind, obj: Object) -> Object:
+        return await self.converted(kind, obj, kind.stored) if kind.inward is None else kind.inward(obj)
+
+    async def _shown(self, kind: ServedKind, record: StoredObject) -> Object:
+        await self.prepare(kind, [record])
+        return kind.shown(record)
 
     async def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
         """Yield all present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         kind = self.kind(resource)
         store = self.store(kind)
         cursor = store.tail
-        for record in list(store.records()):
-            yield "ADDED", kind.shown(record.obj)
+        present = list(store.records())
+        await self.prepare(kind, present)
+        for record in present:
+            yield "ADDED", kind.shown(record)
         while not self.stopped:
             while cursor.next is not None:
                 cursor = cursor.next
                 assert cursor.record is not None
-                yield cursor.type, kind.shown(cursor.record.obj)
+                await self.prepare(kind, [cursor.record])
+                yield cursor.type, kind.shown(cursor.record)
             if self.stopped or not self.is_served(kind, store):
                 return
             future = store.changed()
@@ -238,13 +279,13 @@ class ClusterApi:
         self._reject(kind, new, self._causes(kind, new) + kind.strategy.validate_create(new))
         if call is not None:
             await call.validate(new)
-        name = new["metadata"]["name"]
+        name, stored = new["metadata"]["name"], await self._to_store(kind, new)
         if self.store(kind).get(space, name) is not None:
             raise failure.already_exists(kind.resource, name)
         self._check_namespace(kind, new, space)
         if options.dry_run:
-            return kind.shown(new)
-        return kind.shown(self._put(kind, new).obj)
+            return new
+        return await self._shown(kind, self._put(kind, stored))
 
     async def update(
         self,
@@ -297,7 +338,7 @@ class ClusterApi:
         kind = self.kind(resource)
         if content_type == APPLY_PATCH:
             return await self._apply(kind, name, namespace, patch, subresource or "", options)
-        change = _patcher(kind, patch, content_type)
+        change = patching.patcher(kind, patch, content_type)
 
         def make(old: Object) -> Object:
             try:
@@ -361,7 +402,7 @@ class ClusterApi:
         store = self.store(kind)
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
-            old = kind.shown(record.obj)
+            old = await self._shown(kind, record)
             new = make(old)
             metadata.settle_name(new["metadata"], name)
             self._check_lock(kind, new, old)
@@ -374,18 +415,17 @@ class ClusterApi:
             self._reject(kind, new, self._update_causes(kind, new, old, subresource))
             if call is not None:
                 await call.validate(new)
-            if store.get(namespace if kind.namespaced else "", name) is record:
-                return self._commit(kind, new, old, options)
+            is_same = applying.same(new, old) and kind.stored in ("", record.obj["apiVersion"])
+            stored = record.obj if is_same else await self._to_store(kind, new)
+            if store.get(namespace if kind.namespaced else "", name) is not record:
+                continue
+            if is_same:
+                return old
+            if options.dry_run:
+                return new
+            change = self._remove if deletion.may_go(kind, new) else self._put
+            return await self._shown(kind, change(kind, stored))
         raise failure.conflict(kind.resource, name)
-
-    def _commit(self, kind: ServedKind, new: Object, old: Object, options: WriteOptions) -> Object:
-        if applying.same(new, old):
-            return old
-        if options.dry_run:
-            return new
-        if deletion.may_go(kind, new):
-            return kind.shown(self._remove(kind, new).obj)
-        return kind.shown(self._put(kind, new).obj)
 
     async def delete(
         self,
@@ -418,16 +458,17 @@ class ClusterApi:
         options = options or WriteOptions()
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
-            old = kind.shown(record.obj)
+            old = await self._shown(kind, record)
             deletion.check_preconditions(kind, old, preconditions)
             subresources.check_deletable(kind, old)
             call = self.admission.calls(kind, Operation.DELETE, "", None, old, options)
             if call is not None:
                 await call.mutate(old)
                 await call.validate(old)
-                if self.store(kind).get(record.namespace, name) is not record:
-                    continue
-            return self._delete_now(kind, old, propagation, grace_period_seconds, options)
+            new = self._marked(kind, old, propagation, grace_period_seconds, options)
+            stored = await self._to_store(kind, new)
+            if self.store(kind).get(record.namespace, name) is record:
+                return await self._delete_now(kind, old, new, stored, options)
         raise failure.conflict(kind.resource, name)
 
     async def delete_each(self, kind: ServedKind, record: StoredObject, **how: Any) -> Deleted | None:
@@ -437,23 +478,26 @@ class ClusterApi:
         except NotFoundError:
             return None
 
-    def _delete_now(
+    def _marked(
         self, kind: ServedKind, old: Object, propagation: Propagation | None, grace: int | None, options: WriteOptions
-    ) -> Deleted:
+    ) -> Object:
+        """Return the object with the marks of its deletion."""
         seconds = self._grace(kind, old, grace)
         if propagation is None and kind.orphans_by_default:
             propagation = "Orphan"
-            options.warnings.append(deletion.ORPHANED)
-        new = deletion.marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
-        if deletion.may_go(kind, new):
-            if options.dry_run:
-                return Deleted(new, gone=True)
-            return Deleted(kind.shown(self._remove(kind, new).obj), gone=True)
-        if applying.same(new, old):
-            return Deleted(old, gone=False)
-        if options.dry_run:
-            return Deleted(new, gone=False)
-        return Deleted(kind.shown(self._put(kind, new).obj), gone=False)
+            if deletion.ORPHANED not in options.warnings:
+                options.warnings.append(deletion.ORPHANED)
+        return deletion.marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
+
+    async def _delete_now(
+        self, kind: ServedKind, old: Object, new: Object, stored: Object, options: WriteOptions
+    ) -> Deleted:
+        """Store the marked object, or remove it; `stored` is `new` in the stored form."""
+        is_gone = deletion.may_go(kind, new)
+        if options.dry_run or (not is_gone and applying.same(new, old)):
+            return Deleted(new, gone=is_gone)
+        change = self._remove if is_gone else self._put
+        return Deleted(await self._shown(kind, change(kind, stored)), gone=is_gone)
 
     def _grace(self, kind: ServedKind, old: Object, asked: int | None) -> int:
         allowed = kind.strategy.grace_period(old)
@@ -535,29 +579,17 @@ class ClusterApi:
     # --- the only places that change a store ------------------------------------------------------------------------
 
     def _put(self, kind: ServedKind, obj: Object) -> StoredObject:
-        stored = obj if kind.inward is None else kind.inward(obj)
         store = self.store(kind)
-        record = store.put(stored)
+        record = store.put(obj)
         self._tell(kind, store.tail)
         return record
 
     def _remove(self, kind: ServedKind, obj: Object) -> StoredObject:
-        stored = obj if kind.inward is None else kind.inward(obj)
         store = self.store(kind)
-        record = store.remove(stored)
+        record = store.remove(obj)
         self._tell(kind, store.tail)
         return record
 
     def _tell(self, kind: ServedKind, change: StoreChange) -> None:
         for listener in self._listeners:
             listener(kind, change)
-
-
-def _patcher(kind: ServedKind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
-    """Return a function from the present object to a patched copy."""
-    if content_type == STRATEGIC_PATCH and kind.custom is not None:
-        raise failure.unsupported_media(
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-        )
-    return lambda old: copied(patching.patched(old, wanted, content_type, kind))

@@ -94,7 +94,8 @@ class Collector:
             self._look_at_if_deleting((CRDS_STORAGE, "", f"{kind.resource.plural}.{kind.resource.group}"))
 
     def _place(self, kind: ServedKind, meta: Object) -> Place:
-        self._kinds[kind.storage] = kind
+        others = self._api.other_versions(kind) if kind.api_version != kind.stored else []
+        self._kinds[kind.storage] = next((each for each in others if each.api_version == kind.stored), kind)
         return kind.storage, meta.get("namespace", ""), meta["name"]
 
     def _look_at(self, place: Place) -> None:
@@ -106,11 +107,12 @@ class Collector:
             self._look_at(place)
 
     def _find(self, place: Place) -> Object | None:
+        """Return an object in the version in which it is stored: only its metadata matters here."""
         kind = self._kinds.get(place[0])
         if kind is None or self._api.registry.find(kind.resource) is None:
             return None
         record = self._api.store(kind).get(place[1], place[2])
-        return None if record is None else kind.shown(record.obj)
+        return None if record is None else record.obj
 
     async def _reconcile(self, key: str) -> float | None:
         storage, namespace, name = key.split(_SEPARATOR)
@@ -197,7 +199,7 @@ class Collector:
         store = self._api.store(kind)
         for record in list(store.records(namespace)):
             if not record.obj["metadata"].get("deletionTimestamp"):
-                await self._delete(kind, kind.shown(record.obj))
+                await self._delete(kind, record.obj)
         return any(True for _ in store.records(namespace))
 
     async def _delete(self, kind: ServedKind, obj: Object, propagation: Propagation = "Background") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kqueue.sandbox import json_path, scale
@@ -26,7 +25,6 @@ def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
     names, group = spec["names"], spec["group"]
     subresources = version.get("subresources") or {}
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
-    same = version["name"] == stored
     return ServedKind(
         resource=GroupVersionResource(group, version["name"], names["plural"]),
         kind=names["kind"],
@@ -44,8 +42,9 @@ def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
         selectable=_selectable(version.get("selectableFields") or []),
         custom=CustomSchema(schema),
         unconditional_update=False,
-        inward=None if same else _in_version(f"{group}/{stored}"),
-        outward=None if same else _in_version(f"{group}/{version['name']}"),
+        stored=f"{group}/{stored}",
+        converts=(spec.get("conversion") or {}).get("strategy") == "Webhook" and len(spec["versions"]) > 1,
+        deprecation=_deprecation(spec, version),
     )
 
 
@@ -53,9 +52,11 @@ def _drop_status(obj: Object, _: ClusterView) -> None:
     obj.pop("status", None)
 
 
-def _in_version(api_version: str) -> Callable[[Object], Object]:
-    """Return a conversion that changes apiVersion only, as `conversion: None` demands."""
-    return lambda obj: {**obj, "apiVersion": api_version}
+def _deprecation(spec: Object, version: Object) -> str:
+    if not version.get("deprecated"):
+        return ""
+    name = f"{spec['group']}/{version['name']} {spec['names']['kind']}"
+    return str(version.get("deprecationWarning") or f"{name} is deprecated")
 
 
 def _selectable(fields: list[Object]) -> dict[str, tuple[str, ...]]:

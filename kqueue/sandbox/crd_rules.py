@@ -10,20 +10,25 @@ from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import is_label, is_subdomain
 from kqueue.sandbox.strategy import ClusterView, WriteStrategy
+from kqueue.sandbox.webhook_rules import HTTPS_PORT, client_causes
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+STRATEGIES = ["None", "Webhook"]
 COLUMN_TYPES = ["boolean", "date", "integer", "number", "string"]
 
 
 def default(definition: Object) -> None:
-    """Fill names that follow from the kind, and the conversion strategy None."""
+    """Fill names that follow from the kind, the conversion strategy None, and the port of a webhook's Service."""
     spec = definition.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
     if kind:
         names.setdefault("singular", kind.lower())
         names.setdefault("listKind", kind + "List")
-    spec.setdefault("conversion", {}).setdefault("strategy", "None")
+    conversion = spec.setdefault("conversion", {})
+    conversion.setdefault("strategy", "None")
+    if service := ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"):
+        service.setdefault("port", HTTPS_PORT)
 
 
 def prepare_create(definition: Object, around: ClusterView) -> None:
@@ -73,9 +78,23 @@ def causes(definition: Object) -> list[Cause]:
         )
     if spec.get("scope") not in ("Cluster", "Namespaced"):
         found.append(failure.unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
-    if spec["conversion"]["strategy"] != "None":
-        found.append(failure.unsupported("spec.conversion.strategy", spec["conversion"]["strategy"], ["None"]))
-    return found + _version_causes(spec.get("versions") or [])
+    return found + _conversion_causes(spec["conversion"]) + _version_causes(spec.get("versions") or [])
+
+
+def _conversion_causes(conversion: Object) -> list[Cause]:
+    path, strategy, webhook = "spec.conversion", conversion["strategy"], conversion.get("webhook")
+    if strategy not in STRATEGIES:
+        return [failure.unsupported(f"{path}.strategy", strategy, STRATEGIES)]
+    if strategy == "None":
+        text = "should not be set when strategy is not set to Webhook"
+        return [] if webhook is None else [failure.forbidden_field(f"{path}.webhook", text)]
+    if webhook is None:
+        return [failure.required(f"{path}.webhook", "required when strategy is set to Webhook")]
+    found = client_causes(webhook.get("clientConfig") or {}, f"{path}.webhook.clientConfig")
+    if "v1" not in (webhook.get("conversionReviewVersions") or ()):
+        text = "must include at least one of v1"
+        found.append(failure.invalid(f"{path}.webhook.conversionReviewVersions", webhook, text))
+    return found
 
 
 def _version_causes(versions: list[Object]) -> list[Cause]:

@@ -38,13 +38,13 @@ class ListPage:
         return out
 
 
-def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]) -> ListPage:
+async def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]) -> ListPage:
     """Return the page for a query.
 
     Raises:
         GoneError: the continue token, or the exact version in the query, is older than the kept log.
         InvalidError: 400 for parameters that cannot be parsed, 422 for parameters that exclude each other.
-        ServerError: 504 for a version that this server has not reached.
+        ServerError: 504 for a version that this server has not reached; 500 if objects cannot be converted.
     """
     _check(query)
     limit = 0 if query.get("limit", "").startswith("-") else number(query, "limit") or 0
@@ -58,7 +58,9 @@ def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Map
     if start != ("", ""):
         records = [record for record in records if (record.namespace, record.name) > start]
     if not chosen.is_all:
-        records = [record for record in records if chosen.selects(kind.shown(record.obj))]
+        await api.prepare(kind, records)
+        records = [record for record in records if chosen.selects(kind.shown(record))]
+    await api.prepare(kind, records[:limit] if limit else records)
     if not limit or len(records) <= limit:
         return ListPage(records, version, "", None)
     last = records[limit - 1]
@@ -119,7 +121,7 @@ def _from_token(token: str) -> tuple[int, tuple[str, str]]:
 
 def encoded(kind: ServedKind, record: StoredObject) -> bytes:
     """Return a record as JSON in the kind's version; cached bytes if that is the stored version."""
-    return record.encoded if kind.outward is None else msgspec.json.encode(kind.outward(record.obj))
+    return record.encoded if kind.is_as_stored(record) else msgspec.json.encode(kind.shown(record))
 
 
 def joined(kind: ServedKind, found: ListPage) -> bytes:

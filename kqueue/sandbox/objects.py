@@ -47,6 +47,14 @@ class Objects(Protocol):
         """Return the stored record.  Raises NotFoundError."""
         ...
 
+    def other_versions(self, kind: ServedKind) -> list[ServedKind]:
+        """Return the other served versions of a custom kind; empty for built-in kinds."""
+        ...
+
+    async def converted(self, kind: ServedKind, obj: Object, api_version: str) -> Object:
+        """Return an object of a custom kind in another version; the object itself if it is in that version."""
+        ...
+
     def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:
         """Call `listener` after each change."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -19,6 +20,20 @@ DELETE_VALUES = "$deleteFromPrimitiveList/"
 RETAIN = "$retainKeys"
 DIRECTIVE = "$patch"
 LONGEST_JSON_PATCH = 10_000
+
+
+def patcher(kind: ServedKind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
+    """Return a function from the present object to a patched copy.
+
+    Raises:
+        InvalidError: the kind has no patches of this type (415).
+    """
+    if content_type == STRATEGIC_PATCH and kind.custom is not None:
+        raise failure.unsupported_media(
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        )
+    return lambda old: copied(patched(old, wanted, content_type, kind))
 
 
 def patched(old: Object, wanted: Any, content_type: str, kind: ServedKind) -> Object:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kqueue.sandbox import failure
 from kqueue.sandbox.api import GroupVersionResource, Object
+from kqueue.sandbox.store import StoredObject
 from kqueue.sandbox.strategy import PLAIN, WriteStrategy
 from kqueue.sandbox.table import NAME_AND_AGE, TableColumn
 
@@ -46,9 +48,15 @@ class ServedKind:
     orphans_by_default: bool = False
     """Whether a deletion without a propagation policy keeps dependents."""
     inward: Callable[[Object], Object] | None = None
-    """Converts this version to the stored form; None if they are the same."""
+    """Converts this version of a built-in kind to the stored form; None if they are the same."""
     outward: Callable[[Object], Object] | None = None
-    """Converts the stored form to this version; None if they are the same."""
+    """Converts the stored form of a built-in kind to this version; None if they are the same."""
+    stored: str = ""
+    """`apiVersion` in which new objects of a custom kind are stored; empty for built-in kinds."""
+    converts: bool = False
+    """Whether a webhook converts objects of this custom kind between versions."""
+    deprecation: str = ""
+    """Warning to every client that uses this version; empty: none."""
 
     @property
     def api_version(self) -> str:
@@ -61,9 +69,26 @@ class ServedKind:
         """The kind of a list of these."""
         return f"{self.kind}List"
 
-    def shown(self, obj: Object) -> Object:
-        """Return a stored object in this version; the same object if nothing differs."""
-        return obj if self.outward is None else self.outward(obj)
+    def is_as_stored(self, record: StoredObject) -> bool:
+        """Whether a stored object is in this version."""
+        return self.outward is None and (not self.stored or record.obj["apiVersion"] == self.api_version)
+
+    def shown(self, record: StoredObject) -> Object:
+        """Return a stored object in this version; the same object if nothing differs.
+
+        Raises:
+            ServerError: a webhook converts the object and was not asked (`ClusterApi.prepare`).
+        """
+        if self.is_as_stored(record):
+            return record.obj
+        if self.outward is not None:
+            return self.outward(record.obj)
+        if not self.converts:
+            return {**record.obj, "apiVersion": self.api_version}
+        found = record.forms.get(self.api_version)
+        if found is None:
+            raise failure.internal(f"{self.kind} {record.name} is stored as {record.obj['apiVersion']}: list it first")
+        return found
 
 
 class KindRegistry:

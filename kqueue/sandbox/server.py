@@ -161,7 +161,11 @@ class ApiServer:
         method = _METHODS.get((request.method, bool(found.name)))
         if method is None:
             raise failure.wrong_method()
-        return await method(self, request, found, kind)
+        response = await method(self, request, found, kind)
+        if kind.deprecation and not response.prepared:
+            said = [response.headers["Warning"]] if "Warning" in response.headers else []
+            response.headers["Warning"] = ", ".join([_warning(kind.deprecation), *said])
+        return response
 
     def _knows(self, request: web.BaseRequest) -> bool:
         sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
@@ -239,8 +243,9 @@ class ApiServer:
         if route.flag(request.query, "watch"):
             return await self._watch(request, found, kind)
         record = self.api.record(kind, found.name, found.namespace)
+        await self.api.prepare(kind, [record])
         if found.subresource == scale.NAME:
-            return _json(scale.shown(kind, kind.shown(record.obj)))
+            return _json(scale.shown(kind, kind.shown(record)))
         if (form := _form(request)) == "":
             return web.Response(body=listing.encoded(kind, record), content_type=body.JSON)
         version = record.obj["metadata"]["resourceVersion"]
@@ -250,7 +255,7 @@ class ApiServer:
         if route.flag(request.query, "watch"):
             return await self._watch(request, found, kind)
         chosen = route.selection(found, kind, request.query)
-        page = listing.page(self.api, kind, chosen, request.query)
+        page = await listing.page(self.api, kind, chosen, request.query)
         if (form := _form(request)) == "":
             return web.Response(body=listing.joined(kind, page), content_type=body.JSON)
         return _json(self._in_form(request, kind, page.records, page.metadata(), form))
@@ -266,7 +271,7 @@ class ApiServer:
         single: bool = False,
     ) -> Object:
         """Return objects as a Table, or as their metadata alone."""
-        objects = [kind.shown(record.obj) for record in records]
+        objects = [kind.shown(record) for record in records]
         if form == "Table":
             moment = table.Moment(self.api.clock.now())
             include = request.query.get("includeObject", "Metadata")
@@ -393,7 +398,7 @@ class ApiServer:
     async def _delete_all(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         chosen = route.selection(found, kind, request.query)
         wanted, options = await self._delete_options(request)
-        page = listing.page(self.api, kind, chosen, {})
+        page = await listing.page(self.api, kind, chosen, {})
         deleted = []
         for record in page.records:
             done = await self.api.delete_each(kind, record, options=options, **wanted)
@@ -501,8 +506,12 @@ def _warnings(texts: list[str]) -> dict[str, str] | None:
     """Return the Warning header with all texts in one value, as HTTP allows; None without texts."""
     if not texts:
         return None
-    shown = (" ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') for text in texts)
-    return {"Warning": ", ".join(f'299 - "{text}"' for text in shown)}
+    return {"Warning": ", ".join(map(_warning, texts))}
+
+
+def _warning(text: str) -> str:
+    shown = " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{shown}"'
 
 
 def _json(

@@ -59,7 +59,7 @@ class Versions:
 class StoredObject:
     """One stored object at one version, with its encoded bytes.  Never changes."""
 
-    __slots__ = ("_encoded", "name", "namespace", "obj", "version")
+    __slots__ = ("_encoded", "_forms", "name", "namespace", "obj", "version")
 
     def __init__(self, obj: Object, version: int) -> None:
         metadata = obj["metadata"]
@@ -68,6 +68,14 @@ class StoredObject:
         self.name: str = metadata["name"]
         self.version = version
         self._encoded: bytes | None = None
+        self._forms: dict[str, Object] | None = None
+
+    @property
+    def forms(self) -> dict[str, Object]:
+        """The object in other versions, by `apiVersion`, as far as a webhook has converted it."""
+        if self._forms is None:
+            self._forms = {}
+        return self._forms
 
     @property
     def encoded(self) -> bytes:

@@ -45,13 +45,8 @@ class WatchRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether cached event lines can be sent without changes."""
-        return (
-            self.chosen.is_all
-            and self.chosen.namespace is None
-            and self.kind.outward is None
-            and self.render is listing.encoded
-        )
+        """Whether cached event lines of objects that are stored in this version can be sent without changes."""
+        return self.chosen.is_all and self.chosen.namespace is None and self.render is listing.encoded
 
 
 def request(kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str], render: Render) -> WatchRequest:
@@ -90,13 +85,22 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
         yield _error_line(error)
         return
     if wanted.initial:
-        async for portion in _initial(api, store, wanted):
-            yield portion
+        try:
+            async for portion in _initial(api, store, wanted):
+                yield portion
+        except ApiError as error:  # a conversion webhook failed
+            yield _error_line(error)
+            return
     clock, begun = api.clock, api.clock.monotonic()
     alarm: asyncio.Task[None] | None = None
     ends, next_mark = begun + wanted.seconds, begun + BOOKMARK_SECONDS if wanted.bookmarks else math.inf
     try:
         while not stopping() and api.is_served(wanted.kind, store):
+            try:
+                await _prepare(api, wanted, cursor)
+            except ApiError as error:
+                yield _error_line(error)
+                return
             lines, cursor = _since(wanted, cursor)
             if lines:
                 yield b"".join(lines)
@@ -141,10 +145,12 @@ async def _initial(api: ClusterApi, store: ObjectStore, wanted: WatchRequest) ->
     version = api.versions.current
     records = list(store.records(wanted.chosen.namespace))
     for first in range(0, len(records), PORTION):
+        portion = records[first : first + PORTION]
+        await api.prepare(wanted.kind, portion)
         lines = [
             event_line("ADDED", wanted.render(wanted.kind, record))
-            for record in records[first : first + PORTION]
-            if wanted.chosen.is_all or wanted.chosen.selects(wanted.kind.shown(record.obj))
+            for record in portion
+            if wanted.chosen.is_all or wanted.chosen.selects(wanted.kind.shown(record))
         ]
         if lines:
             yield b"".join(lines)
@@ -152,19 +158,43 @@ async def _initial(api: ClusterApi, store: ObjectStore, wanted: WatchRequest) ->
         yield bookmark(wanted.kind, version, initial_end=True)
 
 
+async def _prepare(api: ClusterApi, wanted: WatchRequest, cursor: StoreChange) -> None:
+    """Convert the objects of the next portion of changes, before and after each.
+
+    Raises:
+        ServerError: a webhook converts them, and failed.
+    """
+    if not wanted.kind.converts:
+        return
+    changes: list[StoreChange] = []
+    while cursor.next is not None and len(changes) < PORTION:
+        cursor = cursor.next
+        changes.append(cursor)
+    records = [record for change in changes for record in (change.record, change.old) if record is not None]
+    await api.prepare(wanted.kind, records)
+
+
 def _since(wanted: WatchRequest, cursor: StoreChange) -> tuple[list[bytes], StoreChange]:
     """Return lines for the changes after `cursor`, a portion at most, and the cursor after them."""
     lines: list[bytes] = []
-    plain = wanted.is_plain
+    plain, kind = wanted.is_plain, wanted.kind
     for _ in range(PORTION):
-        if cursor.next is None:
+        if cursor.next is None or not _is_prepared(kind, cursor.next):
             break
         cursor = cursor.next
-        if plain:
+        if plain and cursor.record is not None and kind.is_as_stored(cursor.record):
             lines.append(cursor.line)
         elif line := _line(wanted, cursor):
             lines.append(line)
     return lines, cursor
+
+
+def _is_prepared(kind: ServedKind, change: StoreChange) -> bool:
+    """Whether `kind.shown` has the objects of a change; a change that was stored during a conversion waits."""
+    if not kind.converts:
+        return True
+    records = [record for record in (change.record, change.old) if record is not None]
+    return all(kind.is_as_stored(record) or kind.api_version in record.forms for record in records)
 
 
 def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
@@ -176,8 +206,8 @@ def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
     assert record is not None
     if wanted.chosen.namespace is not None and record.namespace != wanted.chosen.namespace:
         return None
-    is_in = change.type != "DELETED" and wanted.chosen.selects(kind.shown(record.obj))
-    was_in = change.old is not None and wanted.chosen.selects(kind.shown(change.old.obj))
+    is_in = change.type != "DELETED" and wanted.chosen.selects(kind.shown(record))
+    was_in = change.old is not None and wanted.chosen.selects(kind.shown(change.old))
     if is_in:
         return event_line("MODIFIED" if was_in else "ADDED", wanted.render(kind, record))
     if not was_in:
@@ -185,8 +215,18 @@ def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
     if change.type == "DELETED":
         return event_line("DELETED", wanted.render(kind, record))
     assert change.old is not None
-    last = {**change.old.obj, "metadata": {**change.old.obj["metadata"], "resourceVersion": str(change.version)}}
-    return event_line("DELETED", wanted.render(kind, StoredObject(last, change.version)))
+    return event_line("DELETED", wanted.render(kind, _at_version(change.old, change.version)))
+
+
+def _at_version(record: StoredObject, version: int) -> StoredObject:
+    """Return a stored object, in all its forms, with another resourceVersion."""
+
+    def moved(obj: Object) -> Object:
+        return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+    found = StoredObject(moved(record.obj), version)
+    found.forms.update({name: moved(form) for name, form in record.forms.items()})
+    return found
 
 
 def bookmark(kind: ServedKind, version: int, *, initial_end: bool = False) -> bytes:

@@ -64,7 +64,7 @@ def causes(configuration: Object) -> list[Cause]:
 
 
 def _webhook_causes(webhook: Object, path: str) -> list[Cause]:
-    found = _client_causes(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+    found = client_causes(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
     if "v1" not in (webhook.get("admissionReviewVersions") or ()):
         text = "must include at least one of v1"
         found.append(failure.required(f"{path}.admissionReviewVersions", text))
@@ -98,7 +98,8 @@ def _webhook_causes(webhook: Object, path: str) -> list[Cause]:
     return found
 
 
-def _client_causes(client: Object, path: str) -> list[Cause]:
+def client_causes(client: Object, path: str) -> list[Cause]:
+    """Return all mistakes in the address of a webhook."""
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [failure.required(path, "exactly one of url or service is required")]

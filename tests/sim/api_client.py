@@ -183,7 +183,7 @@ class Server:
             case "GET" if found.name:
                 return 200, listing.encoded(kind, self.api.record(kind, found.name, found.namespace))
             case "GET":
-                page = listing.page(self.api, kind, route.selection(found, kind, call.params), call.params)
+                page = await listing.page(self.api, kind, route.selection(found, kind, call.params), call.params)
                 return 200, listing.joined(kind, page)
             case "POST":
                 return 201, _encode(await self.api.create_owned(kind, sent, found.namespace or None, options))

@@ -210,7 +210,7 @@ async def test_a_changed_definition_is_served_at_once(api: ClusterApi) -> None:
         pytest.param({"spec": {"scope": "Galactic"}}, "spec.scope", id="an-unknown-scope"),
         pytest.param({"spec": {"group": "nodots"}}, "spec.group", id="a-group-that-is-no-domain"),
         pytest.param(
-            {"spec": {"conversion": {"strategy": "Webhook"}}}, "spec.conversion.strategy", id="a-conversion-webhook"
+            {"spec": {"conversion": {"strategy": "Webhook"}}}, "spec.conversion.webhook", id="a-webhook-without-address"
         ),
         pytest.param({"spec": {"versions": []}}, "spec.versions", id="no-version"),
     ],

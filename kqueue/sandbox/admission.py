@@ -136,7 +136,7 @@ class AdmissionWebhooks:
         self, configurations: GroupVersionResource, kind: ServedKind, operation: Operation, subresource: str
     ) -> list[MatchedHook]:
         """Return the webhooks with a rule for the kind, or, if they match equivalents, for another version of it."""
-        found, versions = [], self._api.other_versions(kind)
+        found, versions = [], self._api.forms.other_versions(kind)
         for hook in self._hooks[configurations]:
             if hook.has_rule(kind, operation, subresource):
                 found.append(MatchedHook(hook, kind))
@@ -165,7 +165,7 @@ class AdmissionWebhooks:
 
     async def converted(self, kind: ServedKind, obj: Object) -> Object:
         """Return an object in the version of `kind`."""
-        return await self._api.converted(kind, obj, kind.api_version)
+        return await self._api.forms.converted(kind, obj, kind.api_version)
 
     async def close(self) -> None:
         """Close connections to webhooks."""

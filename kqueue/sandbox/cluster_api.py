@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import builtins
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import NotFoundError
-from kqueue.sandbox import applying, crd, decoding, deletion, failure, metadata, patching, subresources, updating
+from kqueue.sandbox import (
+    applying,
+    crd,
+    decoding,
+    deletion,
+    failure,
+    metadata,
+    patching,
+    subresources,
+    updating,
+)
 from kqueue.sandbox.admission import AdmissionCall, AdmissionWebhooks, Operation
 from kqueue.sandbox.api import (
     APPLY_PATCH,
@@ -28,6 +38,7 @@ from kqueue.sandbox.conversion import Converter
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
 from kqueue.sandbox.failure import Cause
+from kqueue.sandbox.forms import ObjectForms
 from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import KindRegistry, ServedKind
 from kqueue.sandbox.store import ObjectStore, StoreChange, StoredObject, Versions, copied
@@ -57,7 +68,7 @@ class ClusterApi:
         self._stores: dict[str, ObjectStore] = {}
         self._listeners: list[Callable[[ServedKind, StoreChange], None]] = []
         self.admission = AdmissionWebhooks(self)
-        self._converter = Converter(self.admission.client, lambda: metadata.new_uid(self.chance))
+        self.forms = ObjectForms(self.registry, Converter(self.admission.client, lambda: metadata.new_uid(self.chance)))
         self.listen(self._on_definition)
         self._plant()
 
@@ -72,7 +83,7 @@ class ClusterApi:
         for each in after:
             self.registry.add(each)
         for each in before[:1] or after[:1]:
-            self._converter.learn(each.storage, change.record.obj if after else None)
+            self.forms.learn(each.storage, change.record.obj if after else None)
         if change.type == "DELETED" and before:
             self.drop_store(before[0].storage)
 
@@ -169,55 +180,20 @@ class ClusterApi:
             if not wanted or wanted <= (record.obj["metadata"].get("labels") or {}).items()
         ]
 
-    async def prepare(self, kind: ServedKind, records: Iterable[StoredObject]) -> None:
-        """Convert stored objects, where a webhook does that, so that `kind.shown` has them.
-
-        Raises:
-            ServerError: the webhook failed.
-        """
-        if kind.converts:
-            await self._converter.prepare(kind, records)
-
-    def other_versions(self, kind: ServedKind) -> builtins.list[ServedKind]:
-        """Return the other served versions of a custom kind; empty for built-in kinds."""
-        if not kind.stored:
-            return []
-        return [each for each in self.registry if each.storage == kind.storage and each.resource != kind.resource]
-
-    async def converted(self, kind: ServedKind, obj: Object, api_version: str) -> Object:
-        """Return an object of a custom kind in another version; the object itself if it is in that version.
-
-        Raises:
-            ServerError: a webhook converts it, and failed.
-        """
-        if not kind.stored or obj["apiVersion"] == api_version:
-            return obj
-        if not kind.converts:
-            return {**obj, "apiVersion": api_version}
-        (found,) = await self._converter.convert(kind, [obj], api_version)
-        return found
-
-    async def _to_store(self, kind: ServedKind, obj: Object) -> Object:
-        return await self.converted(kind, obj, kind.stored) if kind.inward is None else kind.inward(obj)
-
-    async def _shown(self, kind: ServedKind, record: StoredObject) -> Object:
-        await self.prepare(kind, [record])
-        return kind.shown(record)
-
     async def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
         """Yield all present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         kind = self.kind(resource)
         store = self.store(kind)
         cursor = store.tail
         present = list(store.records())
-        await self.prepare(kind, present)
+        await self.forms.prepare(kind, present)
         for record in present:
             yield "ADDED", kind.shown(record)
         while not self.stopped:
             while cursor.next is not None:
                 cursor = cursor.next
                 assert cursor.record is not None
-                await self.prepare(kind, [cursor.record])
+                await self.forms.prepare(kind, [cursor.record])
                 yield cursor.type, kind.shown(cursor.record)
             if self.stopped or not self.is_served(kind, store):
                 return
@@ -279,13 +255,13 @@ class ClusterApi:
         self._reject(kind, new, self._causes(kind, new) + kind.strategy.validate_create(new))
         if call is not None:
             await call.validate(new)
-        name, stored = new["metadata"]["name"], await self._to_store(kind, new)
+        name, stored = new["metadata"]["name"], await self.forms.to_store(kind, new)
         if self.store(kind).get(space, name) is not None:
             raise failure.already_exists(kind.resource, name)
         self._check_namespace(kind, new, space)
         if options.dry_run:
             return new
-        return await self._shown(kind, self._put(kind, stored))
+        return await self.forms.shown(kind, self._put(kind, stored))
 
     async def update(
         self,
@@ -402,7 +378,7 @@ class ClusterApi:
         store = self.store(kind)
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
-            old = await self._shown(kind, record)
+            old = await self.forms.to_change(kind, record)
             new = make(old)
             metadata.settle_name(new["metadata"], name)
             self._check_lock(kind, new, old)
@@ -416,7 +392,7 @@ class ClusterApi:
             if call is not None:
                 await call.validate(new)
             is_same = applying.same(new, old) and kind.stored in ("", record.obj["apiVersion"])
-            stored = record.obj if is_same else await self._to_store(kind, new)
+            stored = record.obj if is_same else await self.forms.to_store(kind, new)
             if store.get(namespace if kind.namespaced else "", name) is not record:
                 continue
             if is_same:
@@ -424,7 +400,7 @@ class ClusterApi:
             if options.dry_run:
                 return new
             change = self._remove if deletion.may_go(kind, new) else self._put
-            return await self._shown(kind, change(kind, stored))
+            return await self.forms.shown(kind, change(kind, stored))
         raise failure.conflict(kind.resource, name)
 
     async def delete(
@@ -458,7 +434,7 @@ class ClusterApi:
         options = options or WriteOptions()
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
-            old = await self._shown(kind, record)
+            old = await self.forms.shown(kind, record)
             deletion.check_preconditions(kind, old, preconditions)
             subresources.check_deletable(kind, old)
             call = self.admission.calls(kind, Operation.DELETE, "", None, old, options)
@@ -466,7 +442,7 @@ class ClusterApi:
                 await call.mutate(old)
                 await call.validate(old)
             new = self._marked(kind, old, propagation, grace_period_seconds, options)
-            stored = await self._to_store(kind, new)
+            stored = await self.forms.to_store(kind, new)
             if self.store(kind).get(record.namespace, name) is record:
                 return await self._delete_now(kind, old, new, stored, options)
         raise failure.conflict(kind.resource, name)
@@ -497,7 +473,7 @@ class ClusterApi:
         if options.dry_run or (not is_gone and applying.same(new, old)):
             return Deleted(new, gone=is_gone)
         change = self._remove if is_gone else self._put
-        return Deleted(await self._shown(kind, change(kind, stored)), gone=is_gone)
+        return Deleted(await self.forms.shown(kind, change(kind, stored)), gone=is_gone)
 
     def _grace(self, kind: ServedKind, old: Object, asked: int | None) -> int:
         allowed = kind.strategy.grace_period(old)

@@ -94,7 +94,7 @@ class Collector:
             self._look_at_if_deleting((CRDS_STORAGE, "", f"{kind.resource.plural}.{kind.resource.group}"))
 
     def _place(self, kind: ServedKind, meta: Object) -> Place:
-        others = self._api.other_versions(kind) if kind.api_version != kind.stored else []
+        others = self._api.forms.other_versions(kind) if kind.api_version != kind.stored else []
         self._kinds[kind.storage] = next((each for each in others if each.api_version == kind.stored), kind)
         return kind.storage, meta.get("namespace", ""), meta["name"]
 

@@ -58,9 +58,9 @@ async def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, quer
     if start != ("", ""):
         records = [record for record in records if (record.namespace, record.name) > start]
     if not chosen.is_all:
-        await api.prepare(kind, records)
+        await api.forms.prepare(kind, records)
         records = [record for record in records if chosen.selects(kind.shown(record))]
-    await api.prepare(kind, records[:limit] if limit else records)
+    await api.forms.prepare(kind, records[:limit] if limit else records)
     if not limit or len(records) <= limit:
         return ListPage(records, version, "", None)
     last = records[limit - 1]

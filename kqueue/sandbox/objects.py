@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.decoding import Validation
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import StoreChange, StoredObject
+
+if TYPE_CHECKING:
+    from kqueue.sandbox.forms import ObjectForms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Objects(Protocol):
     """The objects of a cluster; implemented by `cluster_api.ClusterApi`."""
 
     chance: random.Random
+    forms: ObjectForms
 
     def now_text(self) -> str:
         """Return the present second in the format of objects."""
@@ -45,14 +49,6 @@ class Objects(Protocol):
 
     def record(self, kind: ServedKind, name: str, namespace: str | None) -> StoredObject:
         """Return the stored record.  Raises NotFoundError."""
-        ...
-
-    def other_versions(self, kind: ServedKind) -> list[ServedKind]:
-        """Return the other served versions of a custom kind; empty for built-in kinds."""
-        ...
-
-    async def converted(self, kind: ServedKind, obj: Object, api_version: str) -> Object:
-        """Return an object of a custom kind in another version; the object itself if it is in that version."""
         ...
 
     def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:

@@ -77,7 +77,7 @@ class ServedKind:
         """Return a stored object in this version; the same object if nothing differs.
 
         Raises:
-            ServerError: a webhook converts the object and was not asked (`ClusterApi.prepare`).
+            ServerError: a webhook converts the object and was not asked (`ObjectForms.prepare`).
         """
         if self.is_as_stored(record):
             return record.obj

@@ -243,7 +243,7 @@ class ApiServer:
         if route.flag(request.query, "watch"):
             return await self._watch(request, found, kind)
         record = self.api.record(kind, found.name, found.namespace)
-        await self.api.prepare(kind, [record])
+        await self.api.forms.prepare(kind, [record])
         if found.subresource == scale.NAME:
             return _json(scale.shown(kind, kind.shown(record)))
         if (form := _form(request)) == "":

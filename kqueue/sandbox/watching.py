@@ -146,7 +146,7 @@ async def _initial(api: ClusterApi, store: ObjectStore, wanted: WatchRequest) ->
     records = list(store.records(wanted.chosen.namespace))
     for first in range(0, len(records), PORTION):
         portion = records[first : first + PORTION]
-        await api.prepare(wanted.kind, portion)
+        await api.forms.prepare(wanted.kind, portion)
         lines = [
             event_line("ADDED", wanted.render(wanted.kind, record))
             for record in portion
@@ -171,7 +171,7 @@ async def _prepare(api: ClusterApi, wanted: WatchRequest, cursor: StoreChange) -
         cursor = cursor.next
         changes.append(cursor)
     records = [record for change in changes for record in (change.record, change.old) if record is not None]
-    await api.prepare(wanted.kind, records)
+    await api.forms.prepare(wanted.kind, records)
 
 
 def _since(wanted: WatchRequest, cursor: StoreChange) -> tuple[list[bytes], StoreChange]:

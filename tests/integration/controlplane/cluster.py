@@ -230,6 +230,7 @@ class Cluster:
         for makers in POD_MAKERS:
             if await self.exists(makers):
                 await self._erase(makers, query="?propagationPolicy=Background")
+        await self._forget_conversion()
         for collection in await self._our_collections():
             await self._erase(collection)
         await self._erase(PODS, query="?gracePeriodSeconds=0")
@@ -241,6 +242,13 @@ class Cluster:
             if await self.exists(f"{NAMESPACES}/{namespace}"):  # a test may have ended it
                 await self.request("DELETE", f"{NAMESPACES}/{namespace}")
         self._namespaces.clear()
+
+    async def _forget_conversion(self) -> None:
+        """Let the API server convert by itself: the webhook that did it has ended with the test."""
+        for crd in (await self.get(CRDS))["items"]:
+            if (crd["spec"].get("conversion") or {}).get("strategy") == "Webhook":
+                patch = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+                await self.request("PATCH", f"{CRDS}/{crd['metadata']['name']}", patch, content_type=MERGE_PATCH)
 
     async def _our_collections(self) -> list[str]:
         """Paths of all kinds of our groups that are served."""
@@ -258,7 +266,13 @@ class Cluster:
         """Delete all objects of a kind in all namespaces, finalizers or not, until none is left."""
         async with asyncio.timeout(WAIT_SECONDS), self.access.session() as session:
             while True:
-                listed = await self.access.request("GET", collection, session=session)
+                try:
+                    listed = await self.access.request("GET", collection, session=session)
+                except RequestError as error:
+                    if error.status != 500:  # until the API server knows that no webhook converts any more
+                        raise
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
                 left = [obj for obj in listed["items"] if not keep(obj)]
                 if not left:
                     return
@@ -271,7 +285,7 @@ class Cluster:
                 await self.access.request("PATCH", path, patch, content_type=MERGE_PATCH, session=session)
             await self.access.request("DELETE", f"{path}{query}", session=session)
         except RequestError as error:
-            if error.status not in (404, 409):  # gone, or changed meanwhile: the next round sees it
+            if error.status not in (404, 409, 500):  # gone, changed or not converted meanwhile: the next round sees it
                 raise
 
 

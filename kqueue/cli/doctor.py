@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _STEPS = (
-    *("api-server", "kinds", "webhooks", "certificates", "reviews", "labelled", "visibility", "controller", "joint"),
+    *(
+        "api-server",
+        "kinds",
+        "webhooks",
+        "certificates",
+        "reviews",
+        "conversion",
+        "labelled",
+        "visibility",
+        "controller",
+        "joint",
+    ),
     *("queues", "flavors", "labels", "leftovers", "pods"),
 )
 """Names of all steps, in their order."""
@@ -61,6 +72,7 @@ class _Scope:
             installation.webhooks,
             installation.certificates,
             installation.reviews,
+            installation.conversion,
             installation.labelled,
             installation.visibility,
             installation.controller,

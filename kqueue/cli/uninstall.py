@@ -83,7 +83,7 @@ def uninstall(
     context: ContextOption = None,
     output: _OutputOption = (Format.TEXT),
 ) -> None:
-    """List, or release, what kqueue would leave behind: gated pods, finalizers, webhook configurations.
+    """List, or release, what kqueue would leave behind: gated pods, finalizers, webhooks of admission and conversion.
 
     \b
     To remove kqueue: stop its controllers and webhooks (--stop), kqueue uninstall --release, then delete its
@@ -187,6 +187,8 @@ class _Work:
             per_second=float(connection.qps) if connection.qps > 0 else None, burst=connection.burst
         )
         async with await connect(kubeconfig, context, settings) as client:
+            if self._release and self._scope.whole:
+                await self._store_anew(client)
             if self._deployments:
                 print("stopping what runs in the cluster", file=sys.stderr)
                 await stop(client, self._deployments, SystemClock())
@@ -197,6 +199,13 @@ class _Work:
                 leave = self._scope.leave_gated
                 self.outcome = await release(client, self.found, leave_gated=leave, progress=_print_progress)
                 self.found = await survey(client, self._scope)
+
+    async def _store_anew(self, client: Client) -> None:
+        """Store objects in the present version while the webhooks still run, so that no conversion is needed later."""
+        from kqueue.operations.removal.conversion import store_anew
+
+        if count := await store_anew(client):
+            print(f"{count} objects are stored in v1beta2", file=sys.stderr)
 
     async def _refuse_while_others_work(self, client: Client) -> None:
         """Refuse while a controller runs, which would add gates and finalizers again.

@@ -42,6 +42,10 @@ class Left(StrEnum):
     """An APIService of kqueue: without a server behind it, the API server cannot finish the deletion of any
     namespace.
     """
+    CONVERSION = "conversion"
+    """A definition that names kqueue's conversion webhook: without a server behind it, no object is read or written in
+    v1beta1, and an object that was ever written in v1beta1 cannot be changed.
+    """
     HELD_POD = "heldPod"
     """A pod that cannot run because of a gate, or cannot be deleted because of a finalizer."""
     FINALIZER = "finalizer"
@@ -58,7 +62,8 @@ class Left(StrEnum):
     @property
     def releasable(self) -> bool:
         """Whether `--release` changes the object."""
-        return self in (Left.WEBHOOKS, Left.API_SERVICES, Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
+        held = (Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
+        return self in (Left.WEBHOOKS, Left.API_SERVICES, Left.CONVERSION, *held)
 
     @property
     def counts(self) -> bool:

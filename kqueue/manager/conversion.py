@@ -1,7 +1,7 @@
 """Keeps the conversion webhook in kqueue's CustomResourceDefinitions correct: where it is, and whom to trust.
 
-Only `spec.conversion` is written, only in definitions that have both versions, and only where it differs from what is
-wanted.  Several replicas may write at once.
+Only `spec.conversion` and a label that says so are written, only in definitions that have both versions, and only where
+they differ from what is wanted.  Several replicas may write at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.manager.registration import covers, retried, target_of
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
-from webhooks.configuration import WebhookEndpoint
+from webhooks.configuration import KEPT_BY, OURSELVES, WebhookEndpoint, is_ours
 
 JSON = dict[str, Any]
 DEFINITIONS = ResourceType(
@@ -53,8 +53,8 @@ class ConversionRegistrar:
     async def bring(self, ca_bundle: bytes) -> bool:
         """Correct all definitions.  Return whether one was written.
 
-        A definition that is missing, or has one version, is left alone.  Without the right to patch definitions the
-        reviews of new objects still have to work: the log names the missing right, once.
+        A definition that is missing, is being deleted, or has one version, is left alone.  Without the right to patch
+        definitions the reviews of new objects still have to work: the log names the missing right, once.
 
         Raises:
             ApiError: the API server failed, or another writer wrote at every attempt.
@@ -78,17 +78,18 @@ class ConversionRegistrar:
         except NotFoundError:
             return False
         metadata, spec = found["metadata"], found["spec"]
-        if not {VERSION, OLDER_VERSION} <= {version["name"] for version in spec["versions"]}:
+        has_both = {VERSION, OLDER_VERSION} <= {version["name"] for version in spec["versions"]}
+        if not has_both or metadata.get("deletionTimestamp"):
             return False
         is_injected = any(note.startswith(_INJECTED) for note in metadata.get("annotations") or {})
         wanted = _conversion(target, with_authority=not is_injected)
         present = spec.get("conversion") or {}
-        if covers(present, wanted):
+        if covers(present, wanted) and is_ours(metadata):
             return False
         other = "service" if target.url else "url"
         wanted["webhook"]["clientConfig"][other] = None
-        lock = {"resourceVersion": metadata["resourceVersion"]}
-        await self._client.patch(DEFINITIONS, name, {"metadata": lock, "spec": {"conversion": wanted}})
+        marked = {"resourceVersion": metadata["resourceVersion"], "labels": {KEPT_BY: OURSELVES}}
+        await self._client.patch(DEFINITIONS, name, {"metadata": marked, "spec": {"conversion": wanted}})
         return True
 
 

@@ -127,6 +127,11 @@ v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.v
 {{- if not (and (hasKey .Values.webhook "register") (not .Values.webhook.register)) -}}true{{- end -}}
 {{- end }}
 
+{{/* The definitions that name the conversion webhook. */}}
+{{- define "kqueue.converted" -}}
+clusterqueues.kueue.x-k8s.io, cohorts.kueue.x-k8s.io, localqueues.kueue.x-k8s.io, multikueueclusters.kueue.x-k8s.io, workloads.kueue.x-k8s.io
+{{- end }}
+
 {{- define "kqueue.lease" -}}
 {{ (.Values.configuration.leaderElection | default dict).resourceName | default "c1f6bfd2.kueue.x-k8s.io" }}
 {{- end }}

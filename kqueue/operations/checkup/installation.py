@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -146,6 +147,26 @@ class Installation:
         except ServerError as e:
             return failed(f"the API server does not get an answer: {e}", remedy)
         return failed("a Job that asks for required and preferred topology was not refused", remedy)
+
+    async def conversion(self) -> CheckVerdict:
+        """Whether the API server gets v1beta1 from the conversion webhook; the object that is tried is not stored."""
+        older = replace(CLUSTER_QUEUES, version=names.OLDER_VERSION)
+        queue = {"apiVersion": older.api_version, "kind": older.kind, "metadata": {"generateName": "kqueue-doctor-"},
+                 "spec": {"cohort": "kqueue-doctor"}}  # fmt: skip
+        try:
+            found = await self._client.create(older, queue, dry_run=True)
+        except NotFoundError:
+            return warning(f"{older.api_version} is not served", _INSTALL)
+        except ServerError as e:
+            return failed(
+                f"objects of {older.api_version} can be neither read nor written: {e}",
+                "start the webhooks, which write their address into the definitions; their log names a missing right",
+            )
+        except ForbiddenError as e:
+            return skipped(f"a ClusterQueue cannot be tried: {e}")
+        if found["spec"].get("cohort") != "kqueue-doctor":
+            return failed(f"the cohort of a ClusterQueue of {older.api_version} is lost", _INSTALL)
+        return ok(f"objects of {older.api_version} are converted")
 
     def _job(self, annotations: Mapping[str, str]) -> JSON:
         container = {"name": "doctor", "image": "registry.k8s.io/pause:3.10"}

@@ -141,7 +141,7 @@ def _versions_of(client: Client, kind: ResourceType) -> Callable[[], Awaitable[l
 
 
 def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Report objects with fields written in a version that kqueue does not serve; status is ignored."""
+    """Report objects with fields written in a version that is not kqueue's own; status is ignored."""
     written: dict[tuple[str, str], list[str]] = defaultdict(list)
     for obj in found:
         meta = obj["metadata"]
@@ -151,11 +151,11 @@ def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[MigrationFinding
             if group == names.GROUP and version != names.VERSION and not entry.get("subresource"):
                 written[str(entry.get("manager") or "a client"), version].append(shown)
     for (manager, version), objects in sorted(written.items()):
-        why = (
-            f"{manager} has written {len(set(objects))} as {version}, which kqueue does not serve: {some(set(objects))}"
-        )
+        is_served = version == names.OLDER_VERSION
+        judge, problem = (note, "is deprecated") if is_served else (work, "kqueue does not serve")
+        why = f"{manager} has written {len(set(objects))} as {version}, which {problem}: {some(set(objects))}"
         remedy = f"write apiVersion {names.GROUP}/{names.VERSION} in the manifests, and apply them again"
-        yield work(f"{kind} apiVersion", why, remedy)
+        yield judge(f"{kind} apiVersion", why, remedy)
 
 
 # --- labelled objects of kinds that are not queued

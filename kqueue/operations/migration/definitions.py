@@ -27,16 +27,12 @@ def judge_definitions(definitions: Iterable[JSON]) -> Iterator[MigrationFinding]
 
 def _judged(crd: JSON) -> Iterator[MigrationFinding]:
     where = f"CustomResourceDefinition {crd['metadata']['name']}"
-    versions = crd["spec"].get("versions") or ()
-    stored = next((v["name"] for v in versions if v.get("storage")), "")
-    old = [name for name in crd.get("status", {}).get("storedVersions") or () if name != names.VERSION]
-    if stored != names.VERSION:
-        why = f"new objects are stored as {stored or 'nothing'}, and kqueue reads {names.VERSION} only"
-        yield work(f"{where} spec.versions", why, f"upgrade Kueue to a release that stores {names.VERSION}")
+    stored = (crd.get("status") or {}).get("storedVersions") or ()
+    old = [name for name in stored if name not in (names.VERSION, names.OLDER_VERSION)]
     if old:
         why = f"objects may be stored as {', '.join(old)}, and the API server then refuses kqueue's definition"
-        yield work(f"{where} status.storedVersions", why, f"with Kueue running, run the script of step 2 of {_PAGE}")
-    served = [v["name"] for v in versions if v.get("served") and v["name"] != names.VERSION]
-    if served and stored == names.VERSION and not old:
-        why = f"{', '.join(served)} is served now, but not by kqueue's definitions"
-        yield note(f"{where} spec.versions", why, f"write apiVersion {names.GROUP}/{names.VERSION} in your manifests")
+        remedy = f"upgrade Kueue to a release that stores {names.VERSION}, and then do step 2 of {_PAGE}"
+        yield work(f"{where} status.storedVersions", why, remedy)
+    elif names.OLDER_VERSION in stored:
+        why = f"objects may be stored as {names.OLDER_VERSION}: kqueue's webhooks convert them when they are read"
+        yield note(f"{where} status.storedVersions", why, "nothing to do; every write stores them as kqueue does")

@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod
-from kqueue.errors import ApiError, ConflictError, NotFoundError, UnauthorizedError, UnreachableError
+from kqueue.errors import ConflictError, KqueueError, NotFoundError, UnauthorizedError, UnreachableError
+from kqueue.operations.removal.conversion import drop_conversion
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 
@@ -37,7 +38,7 @@ async def release(
     leave_gated: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> RemovalOutcome:
-    """Release webhook configurations first, then pods, then the owners of pods.
+    """Release webhook configurations and definitions first, then pods, then the owners of pods.
 
     A refusal of one object does not stop the others. `progress` is called after each object with done and total.
 
@@ -54,7 +55,7 @@ async def release(
                 outcome.released.append(leftover)
             except (UnreachableError, UnauthorizedError):
                 raise
-            except ApiError as e:
+            except KqueueError as e:
                 outcome.failed.append((leftover, str(e)))
             progress(len(outcome.released) + len(outcome.failed), len(todo))
 
@@ -95,12 +96,17 @@ async def _write(client: Client, leftover: Leftover) -> None:
     if leftover.left in _WHOLE:
         await client.delete(leftover.resource, leftover.name, uid=leftover.uid)
         return
+    if leftover.left is Left.CONVERSION:
+        await drop_conversion(client, leftover.name, leftover.uid)
+        return
     namespace = leftover.namespace or None
     await client.patch(leftover.resource, leftover.name, leftover.patch(), namespace, lane=Lane.UNGATE)
 
 
 async def _again(client: Client, leftover: Leftover, *, leave_gated: bool) -> Leftover | None:
     """Return kqueue's remaining changes to the object; None: none, or another object has the name."""
+    if leftover.left is Left.CONVERSION:
+        return leftover  # it is read again before it is written
     namespace = leftover.namespace or None
     try:
         seen = await client.get(leftover.resource, leftover.name, namespace, decode=Seen)

@@ -20,6 +20,10 @@ _WORDS = {
         "remove them with the tool that applied them, or by kubectl delete",
     ),
     Left.API_SERVICES: ("APIServices call kqueue", "--release deletes them"),
+    Left.CONVERSION: (
+        "definitions name kqueue's conversion webhook",
+        "--release removes it, and v1beta1 is not served any more; objects are in v1beta2",
+    ),
     Left.HELD_POD: ("pods are held by gates or finalizers", "--release removes these; gated pods then start uncounted"),
     Left.FINALIZER: ("objects cannot be deleted", "--release removes the finalizer"),
     Left.GATED_TEMPLATE: (

@@ -33,6 +33,7 @@ from kqueue.jobs.gang.reviewed import REVIEWED_GROUPS
 from kqueue.jobs.kind import JobKind
 from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 from kqueue.manager.registration import CONFIGURATIONS
+from kqueue.operations.removal.conversion import conversions
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME, is_ours
@@ -87,7 +88,9 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     Raises:
         ApiError: the API server refused a list, or cannot be reached.
     """
-    found = [*await _webhooks(client), *await _api_services(client)] if scope.whole else []
+    found: list[Leftover] = []
+    if scope.whole:
+        found += [*await _webhooks(client), *await _api_services(client), *await conversions(client)]
     leave = scope.leave_gated
     found += await _found(client, kinds.PODS, scope, lambda pod: _one(of_pod(kinds.PODS, pod, leave_gated=leave)))
     waiting: set[str] = set()

@@ -68,7 +68,7 @@ async def test_an_api_server_that_is_too_old(
 async def test_definitions_that_the_api_server_would_not_replace(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored in an old version; those of this kqueue are fine."""
+    """Stored in a version that no kqueue has; those of this kqueue are fine."""
     before = BeforeInstall(client, load(None))
     fine = await before.definitions()
     get = client.get_json
@@ -76,7 +76,7 @@ async def test_definitions_that_the_api_server_would_not_replace(
     async def old(resource: ResourceType, name: str, *arguments: Any, **more: Any) -> JSON:
         found = await get(resource, name, *arguments, **more)
         if name == "workloads.kueue.x-k8s.io":
-            found["status"]["storedVersions"] = ["v1beta1", "v1beta2"]
+            found["status"]["storedVersions"] = ["v1alpha1", "v1beta1"]
         return found
 
     monkeypatch.setattr(client, "get_json", old)

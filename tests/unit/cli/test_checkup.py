@@ -142,7 +142,7 @@ def test_a_cluster_that_is_not_reached_is_told_with_exit_code_one(
     assert run(["doctor", "--kubeconfig", str(config), "--request-timeout", "1s"]) == 1
     out = capsys.readouterr().out
     assert "failed   api-server" in out
-    assert "1 failed, 13 skipped" in out
+    assert "1 failed, 14 skipped" in out
 
 
 @pytest.mark.parametrize(
@@ -566,3 +566,17 @@ def test_a_failed_step_has_a_remedy() -> None:
     assert CheckStep("x", 0.12345, verdict).as_json() == {
         "name": "x", "status": "failed", "seconds": 0.123, "message": "broken", "remedy": "mend it", "details": ["a", "b"],
     }  # fmt: skip
+
+
+async def test_conversion_that_nobody_answers(client: Client) -> None:
+    """v1beta1 cannot be read then; with one version there is nothing to convert."""
+    dead = await installation(client).conversion()
+    served = await client.get_json(CRDS, "clusterqueues.kueue.x-k8s.io")
+    only = {"versions": served["spec"]["versions"][:1], "conversion": {"strategy": "None", "webhook": None}}
+    await client.patch(CRDS, "clusterqueues.kueue.x-k8s.io", {"spec": only})
+    absent = await installation(client).conversion()
+
+    assert (dead.status, absent.status) == (StepStatus.FAILED, StepStatus.WARNING)
+    assert 'service not found: "kueue-webhook-service"' in dead.text
+    assert "start the webhooks" in dead.remedy
+    assert "v1beta1 is not served" in absent.text

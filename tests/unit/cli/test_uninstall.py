@@ -28,7 +28,9 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
 from kqueue.jobs import catalog
 from kqueue.jobs.declared import Declared
+from kqueue.manager.conversion import CONVERTED, DEFINITIONS, definition_of
 from kqueue.operations.removal import release as releasing
+from kqueue.operations.removal.conversion import conversions, store_anew
 from kqueue.operations.removal.lease import holder_in
 from kqueue.operations.removal.release import release
 from kqueue.operations.removal.report import as_json, is_clean, lines
@@ -487,6 +489,9 @@ class Pages:
         self.pages, self.expires = pages, expires
         self.limits: set[str] = set()
 
+    async def get_json(self, *_: Any, **__: Any) -> JSON:
+        raise NotFoundError("no such object", status=404)
+
     async def list_json(self, *_: Any, **__: Any) -> list[JSON]:
         return []
 
@@ -705,3 +710,69 @@ def test_names_and_messages_of_others_cannot_drive_the_terminal() -> None:
     assert all(line.isprintable() for line in shown)
     assert shown.count("nothing is left behind") == 0
     assert as_json([left], None)["left"][0]["name"] == hostile
+
+
+QUEUES = "clusterqueues.kueue.x-k8s.io"
+
+
+async def definition(client: Client, name: str = QUEUES) -> JSON:
+    return await client.get_json(DEFINITIONS, name)
+
+
+async def test_no_definition_keeps_a_dead_conversion_webhook(client: Client) -> None:
+    """v1beta1 is refused from then on, because without the webhook it would lose fields; v1beta2 goes on."""
+    await client.create(CLUSTER_QUEUES, {"metadata": {"name": "team"}, "spec": {"cohortName": "all"}})
+    await labelled(client, *map(definition_of, CONVERTED))
+    found = await conversions(client)
+    outcome = await release(client, found)
+    after = await definition(client)
+
+    assert len(found) == len(outcome.released) == 5
+    assert found[0].ours == ("Service kueue-system/kueue-webhook-service",)
+    assert after["spec"]["conversion"] == {"strategy": "None"}
+    assert [(v["name"], v["served"]) for v in after["spec"]["versions"]] == [("v1beta2", True), ("v1beta1", False)]
+    assert (await client.get_json(CLUSTER_QUEUES, "team"))["spec"]["cohortName"] == "all"
+    assert await conversions(client) == []
+
+
+async def labelled(client: Client, *names: str) -> None:
+    """Mark definitions, as the chart and the webhooks do."""
+    for name in names:
+        await client.patch(DEFINITIONS, name, {"metadata": {"labels": {"kqueue.dev/kept-by": "kqueue"}}})
+
+
+async def test_a_definition_that_another_system_applied_is_left_alone(client: Client) -> None:
+    """Kueue's have the same names and may be there again; ours carry our label."""
+    none = await conversions(client)
+    await labelled(client, QUEUES)
+
+    assert none == []
+    assert [each.name for each in await conversions(client)] == [QUEUES]
+
+
+async def test_objects_in_v1beta1_are_not_cut_off(client: Client) -> None:
+    """Their definition keeps its webhook, and the remedy is said; the others are released."""
+    await client.patch(
+        DEFINITIONS, QUEUES, {"status": {"storedVersions": ["v1beta1", "v1beta2"]}}, subresource="status"
+    )
+    await labelled(client, *map(definition_of, CONVERTED))
+
+    outcome = await release(client, await conversions(client))
+
+    ((failed, why),) = outcome.failed
+    assert (failed.name, len(outcome.released)) == (QUEUES, 4)
+    assert "start the webhooks" in why
+    assert (await definition(client))["spec"]["conversion"]["strategy"] == "Webhook"
+
+
+async def test_objects_are_stored_anew_while_the_webhooks_answer(client: Client) -> None:
+    """Each is written once, and the definition says so then; a second run finds nothing."""
+    await client.create(CLUSTER_QUEUES, {"metadata": {"name": "team"}})
+    await client.patch(
+        DEFINITIONS, QUEUES, {"status": {"storedVersions": ["v1beta1", "v1beta2"]}}, subresource="status"
+    )
+
+    counts = [await store_anew(client), await store_anew(client)]
+
+    assert counts == [1, 0]
+    assert (await definition(client))["status"]["storedVersions"] == ["v1beta2"]

@@ -50,13 +50,14 @@ CRD = "CustomResourceDefinition workloads.kueue.x-k8s.io"
 @pytest.mark.parametrize(
     ("crd", "wanted"),
     [
-        pytest.param(definition("v1beta2", storage="v1beta2", stored=["v1beta2"]), [], id="as kqueue has it"),
-        pytest.param(definition("v1beta1", "v1beta2", storage="v1beta2", stored=["v1beta2"]),
-                     [("note", f"{CRD} spec.versions")], id="an old version is served"),
+        pytest.param(definition("v1beta2", storage="v1beta2", stored=["v1beta2"]), [], id="one version"),
+        pytest.param(definition("v1beta1", "v1beta2", storage="v1beta2", stored=["v1beta2"]), [], id="as kqueue has it"),
         pytest.param(definition("v1beta1", "v1beta2", storage="v1beta2", stored=["v1beta1", "v1beta2"]),
-                     [("work", f"{CRD} status.storedVersions")], id="an old version is stored"),
-        pytest.param(definition("v1beta1", "v1beta2", storage="v1beta1", stored=["v1beta1"]),
-                     [("work", f"{CRD} spec.versions"), ("work", f"{CRD} status.storedVersions")], id="Kueue is too old"),
+                     [("note", f"{CRD} status.storedVersions")], id="v1beta1 is stored"),
+        pytest.param(definition("v1beta1", storage="v1beta1", stored=["v1beta1"]),
+                     [("note", f"{CRD} status.storedVersions")], id="an older Kueue"),
+        pytest.param(definition("v1alpha1", "v1beta1", storage="v1beta1", stored=["v1alpha1", "v1beta1"]),
+                     [("work", f"{CRD} status.storedVersions")], id="Kueue is too old"),
     ],
 )  # fmt: skip
 def test_versions_of_definitions(crd: JSON, wanted: list[tuple[str, str]]) -> None:
@@ -121,9 +122,17 @@ def test_manifests_of_an_old_version() -> None:
     ]
     (found,) = judge_writers("LocalQueue", [{"metadata": {"namespace": "a", "name": "q", "managedFields": entries}}])
 
-    assert (found.level.value, found.field) == ("work", "LocalQueue apiVersion")
-    assert found.why.startswith("kubectl has written 1 as v1beta1")
+    assert (found.level.value, found.field) == ("note", "LocalQueue apiVersion")
+    assert found.why.startswith("kubectl has written 1 as v1beta1, which is deprecated")
     assert "a/q" in found.why
+
+
+def test_manifests_of_a_version_that_is_not_served() -> None:
+    """They cannot be applied to kqueue."""
+    entries = [{"manager": "kubectl", "apiVersion": OLD.replace("v1beta1", "v1alpha1")}]
+    (found,) = judge_writers("Cohort", [{"metadata": {"name": "all", "managedFields": entries}}])
+
+    assert (found.level.value, "which kqueue does not serve" in found.why) == ("work", True)
 
 
 def test_labelled_objects_of_kinds_that_are_not_queued() -> None:

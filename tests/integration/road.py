@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -208,9 +208,14 @@ class ControllerProcess:
 
 @asynccontextmanager
 async def controller(
-    kubeconfig: Path, logs: Path, *, config: Path | None = None, python: Path = Path(sys.executable)
+    kubeconfig: Path,
+    logs: Path,
+    *,
+    config: Path | None = None,
+    python: Path = Path(sys.executable),
+    more: Sequence[str] = (),
 ) -> AsyncIterator[ControllerProcess]:
-    """A controller process on the cluster, without leader election; ended with the block."""
+    """A controller process on the cluster, with `more` flags and without leader election; ended with the block."""
     configured = [] if config is None else ["--config", str(config)]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -220,6 +225,7 @@ async def controller(
             str(python),
             *("-m", "kqueue", "controller", "--no-leader-elect", "--kubeconfig", str(kubeconfig), *configured),
             *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "console"),
+            *more,
             stdout=out,
             stderr=out,
             env={**os.environ, "KQUEUE_TIMING_QUEUE_FLUSH_WINDOW": "0.1"},

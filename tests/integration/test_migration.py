@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,20 @@ import yaml
 from kqueue.api.names import GROUP
 from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.conftest import CRDS
-from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import CRDS as DEFINITIONS
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.installed.release import CHART, NAMESPACE, HelmError, Release
+from tests.integration.installed.release import CHART, Release
 from tests.integration.road import KUEUE, Object, Road, controller, make_road
-from tests.integration.test_tutorial import Reader
+from tests.integration.test_older_version import answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.controlplane]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "migrate-from-kueue.md"
-LEFT = "not done, stored as v1beta"
-WEBHOOK = {
-    "strategy": "Webhook",
-    "webhook": {
-        "conversionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"namespace": NAMESPACE, "name": "gone", "path": "/convert"}},
-    },
-}
-"""What Kueue's definitions name, and what nobody answers any more once Kueue is stopped."""
 
 
-def two_versions(folder: Path, *, stored: str) -> Path:
-    """A folder with our definitions as an older system has them: v1beta1 is served, too, and one of both is stored.
+def of_an_older_system(folder: Path) -> Path:
+    """A folder with definitions that store v1beta1, and serve both versions.
 
     The forms of both are the same, so that the API server converts by itself and no webhook is needed.
     """
@@ -45,11 +34,11 @@ def two_versions(folder: Path, *, stored: str) -> Path:
         definition = yaml.safe_load(path.read_text())
         if definition["spec"]["group"] != GROUP:
             continue  # kinds that only kqueue has
-        (new,) = definition["spec"]["versions"]
+        new = definition["spec"]["versions"][0]
         old = {**copy.deepcopy(new), "name": "v1beta1", "deprecated": True}
         for version in (old, new):
-            version["storage"] = version["name"] == stored
-        definition["spec"]["versions"] = [old, new]
+            version["storage"] = version["name"] == "v1beta1"
+        definition["spec"] |= {"versions": [old, new], "conversion": {"strategy": "None"}}
         (folder / path.name).write_text(yaml.safe_dump(definition))
     return folder
 
@@ -71,27 +60,25 @@ async def running(road: Road) -> dict[str, str]:
     return {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in pods if p["status"].get("phase") == "Running"}
 
 
-def script() -> str:
-    """The page's commands that write all objects anew."""
-    (found,) = re.finditer(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return str(found[1])
-
-
 def used(queue: Object) -> Any:
     """GPUs that a ClusterQueue has given away."""
     flavors = queue.get("status", {}).get("flavorsUsage", [])
     return {r["name"]: r["total"] for f in flavors for r in f["resources"]}.get("nvidia.com/gpu")
 
 
+WEBHOOKS = ("--with-webhooks", "--webhook-host", "127.0.0.1", "--webhook-port", "0",
+            "--webhook-url", "https://127.0.0.1:{port}")  # fmt: skip
+"""They convert what is stored in v1beta1."""
+
+
 async def test_what_runs_runs_on_under_our_definitions(tmp_path: Path) -> None:
-    """No step stops a job that runs; its quota counts, and who waited is admitted when it ends."""
+    """No step stops a job that runs, although all is stored in v1beta1; its quota counts, and who waited is admitted when
+    it ends."""
     folder = tmp_path / "plane"
     folder.mkdir()
-    old = two_versions(tmp_path / "old", stored="v1beta1")
+    old = of_an_older_system(tmp_path / "old")
     async with ControlPlane.start(folder, parts=ALL_PARTS, crds=(old, SIMULATED)) as plane:
         road = await make_road(plane.cluster, shape=(1, 1, 4), gpus=16)
-        admin = Reader(tmp_path)
-        admin.environment["KUBECONFIG"] = str(plane.kubeconfig)
         release = Release(plane.kubeconfig, tmp_path)
         async with controller(plane.kubeconfig, tmp_path / "before.log"):
             await road.submit("train", pods=2, run_seconds=3600)
@@ -106,27 +93,13 @@ async def test_what_runs_runs_on_under_our_definitions(tmp_path: Path) -> None:
         pods, before = await running(road), await road.workload_of("train")
         assert await stored_versions(plane) == {("v1beta1",)}
 
-        too_early = await admin.run(script())  # while v1beta1 is what is stored
-        assert too_early.count(f"{LEFT}1") == 11
-        assert await stored_versions(plane) == {("v1beta1",)}
-        await plane.cluster.apply_crds(two_versions(tmp_path / "newer", stored="v1beta2"))
-        with pytest.raises(HelmError, match=r"storedVersions"):
-            await install(release)
-        assert await stored_versions(plane) == {("v1beta1", "v1beta2")}
-        done = await admin.run(script())
-        assert LEFT not in done
-        assert await stored_versions(plane) == {("v1beta2",)}
-
-        for crd in await definitions(plane):  # what they name is stopped
-            path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-            await plane.cluster.request("PATCH", path, {"spec": {"conversion": WEBHOOK}}, content_type=MERGE_PATCH)
         await install(release)
 
-        for crd in await definitions(plane):
-            assert [v["name"] for v in crd["spec"]["versions"]] == ["v1beta2"]
-            assert crd["spec"]["conversion"]["strategy"] == "Webhook"  # stays, and with one version is never asked
-        async with controller(plane.kubeconfig, tmp_path / "after.log"):
+        assert await stored_versions(plane) == {("v1beta1", "v1beta2")}
+        async with controller(plane.kubeconfig, tmp_path / "after.log", more=WEBHOOKS):
             queue = f"{KUEUE}/clusterqueues/team"
+            for path in (queue, road.workloads):
+                await answered(plane, path)
             await plane.cluster.until(queue, lambda q: used(q) == "16", what="the quota of train counts")
             await road.until_workload("next", "QuotaReserved", status="False")
             after = await road.workload_of("train")

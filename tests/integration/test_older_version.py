@@ -96,7 +96,7 @@ async def manager(plane: Plane) -> AsyncIterator[None]:
 
 async def answered(plane: Plane, path: str) -> Object:
     """The object or list at a path, as soon as the API server has learnt where the conversion is."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):  # it tries again after up to 30 s
         while True:
             try:
                 return await plane.cluster.get(path)

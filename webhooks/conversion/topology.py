@@ -20,10 +20,9 @@ def to_v1beta1(assignment: JSON) -> JSON:
 
 
 def to_v1beta2(assignment: JSON) -> JSON:
-    """Return the assignment in slices alone."""
-    domains = assignment.get("domains") or []
-    bare = without(assignment, "domains")
-    if "slices" in bare and _domains(bare) == domains:
+    """Return the assignment in slices alone; as it is where it has no domains to convert."""
+    bare, domains = without(assignment, "domains"), assignment.get("domains")
+    if domains is None or ("slices" in bare and _domains(bare) == domains):
         return bare
     return {**bare, "slices": _slices(assignment.get("levels") or [], domains)}
 

@@ -62,7 +62,7 @@ class BeforeInstall:
         if kueue is not None and (kueue.get("spec") or {}).get("replicas", 1):
             return failed(
                 f"Kueue runs: Deployment {own}/{_KUEUE}",
-                f"kubectl -n {own} scale deployment {_KUEUE} --replicas 0   # step 3 of {_PAGE}",
+                f"kubectl -n {own} scale deployment {_KUEUE} --replicas 0   # step 2 of {_PAGE}",
             )
         if not self._configuration.webhook.register_webhooks:
             return ok("no Kueue runs in this namespace; kqueue does not write webhook configurations")
@@ -71,7 +71,7 @@ class BeforeInstall:
             if found is not None and not is_ours(found["metadata"]):
                 return failed(
                     f"{resource.kind} {name} exists, and kqueue did not create it",
-                    f"stop Kueue (step 3 of {_PAGE}), then: kubectl delete {resource.kind.lower()} {name}",
+                    f"stop Kueue (step 2 of {_PAGE}), then: kubectl delete {resource.kind.lower()} {name}",
                 )
         return ok("no Kueue runs in this namespace, and no webhook configuration of it is left")
 

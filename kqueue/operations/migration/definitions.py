@@ -9,7 +9,6 @@ from kqueue.api import names
 from kqueue.operations.migration.findings import MigrationFinding, note, work
 
 JSON = dict[str, Any]
-_PAGE = "docs/how-to/migrate-from-kueue.md"
 
 
 def judge_definitions(definitions: Iterable[JSON]) -> Iterator[MigrationFinding]:
@@ -31,7 +30,7 @@ def _judged(crd: JSON) -> Iterator[MigrationFinding]:
     old = [name for name in stored if name not in (names.VERSION, names.OLDER_VERSION)]
     if old:
         why = f"objects may be stored as {', '.join(old)}, and the API server then refuses kqueue's definition"
-        remedy = f"upgrade Kueue to a release that stores {names.VERSION}, and then do step 2 of {_PAGE}"
+        remedy = f"upgrade Kueue to a release that stores {names.OLDER_VERSION} or {names.VERSION} only"
         yield work(f"{where} status.storedVersions", why, remedy)
     elif names.OLDER_VERSION in stored:
         why = f"objects may be stored as {names.OLDER_VERSION}: kqueue's webhooks convert them when they are read"

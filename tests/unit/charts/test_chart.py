@@ -551,6 +551,21 @@ def test_the_webhooks_may_change_two_configurations_and_create_none() -> None:
     assert all(is_ours(o["metadata"]) and "webhooks" not in o for o in kept)
 
 
+def test_the_conversion_is_written_in_five_definitions_only() -> None:
+    """By name, by the webhooks and by the removal; the chart names the Service of its namespace, and no authority."""
+    made = objects({})
+    converted = {o["metadata"]["name"]: o["spec"]["conversion"] for o in made if "conversion" in o.get("spec", {})}
+    roles = [one(made, "ClusterRole", f"kqueue-{role}")["rules"] for role in ("webhook", "uninstall")]
+    allowed = [rule for rules in roles for rule in rules if "apiextensions.k8s.io" in rule["apiGroups"]]
+    own = objects({"webhook": {"register": False}, "crds": {"conversionCABundle": "QUJD"}})
+    told = [o["spec"]["conversion"]["webhook"]["clientConfig"] for o in own if "conversion" in o.get("spec", {})]
+
+    assert [(rule["verbs"], set(rule["resourceNames"])) for rule in allowed] == [(["get", "patch"], set(converted))] * 2
+    assert all("caBundle" not in each["webhook"]["clientConfig"] for each in converted.values())
+    assert {each["webhook"]["clientConfig"]["service"]["namespace"] for each in converted.values()} == {NAMESPACE}
+    assert [each["caBundle"] for each in told] == ["QUJD"] * 5
+
+
 def test_whoever_manages_the_webhook_configurations_gets_no_rights_for_ours() -> None:
     """No object, no right, and the processes are told."""
     made = objects({"webhook": {"register": False}})

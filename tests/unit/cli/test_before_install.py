@@ -84,7 +84,7 @@ async def test_definitions_that_the_api_server_would_not_replace(
 
     assert fine.status is StepStatus.OK
     assert bad.status is StepStatus.FAILED
-    assert "step 2" in bad.remedy
+    assert "upgrade Kueue" in bad.remedy
     assert [line.partition(":")[0] for line in bad.details] == [
         "CustomResourceDefinition workloads.kueue.x-k8s.io status.storedVersions"
     ]

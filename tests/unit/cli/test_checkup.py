@@ -577,6 +577,6 @@ async def test_conversion_that_nobody_answers(client: Client) -> None:
     absent = await installation(client).conversion()
 
     assert (dead.status, absent.status) == (StepStatus.FAILED, StepStatus.WARNING)
-    assert 'service not found: "kueue-webhook-service"' in dead.text
+    assert 'service not found: "kueue-webhook-service"' in dead.message
     assert "start the webhooks" in dead.remedy
-    assert "v1beta1 is not served" in absent.text
+    assert "v1beta1 is not served" in absent.message

@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from kqueue.api.names import CONVERT_PATH
+from kqueue.api.v1beta1.names import CONVERT_PATH
 from kqueue.clock import Clock, SystemClock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.documents import LIMITS, DocumentLimits, JsonScan, TooMuchError
@@ -97,7 +97,7 @@ class Parse(Protocol[T]):
     """Makes something of the body of a review."""
 
     def __call__(self, body: bytes, *, judged: bool) -> T:
-        """`judged`: depth and number of values were checked.  Raises NotAReviewError."""
+        """Parse the body; `judged`: depth and number of values were checked.  Raises NotAReviewError."""
         ...
 
 

@@ -13,7 +13,7 @@ from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import Resource
 from kqueue.api.multikueue_cluster import MultiKueueCluster
 from kqueue.api.multikueue_config import MultiKueueConfig
-from kqueue.api.names import API_VERSION, CONVERT_PATH, GROUP, OLDER_API_VERSION, OLDER_VERSION
+from kqueue.api.names import API_VERSION, GROUP, OLDER_VERSION
 from kqueue.api.pod_group import PodGroup
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
 from kqueue.api.resource_flavor import ResourceFlavor
@@ -21,6 +21,7 @@ from kqueue.api.schema import schema
 from kqueue.api.topology import Topology
 from kqueue.api.v1beta1.catalog import OLDER_KINDS
 from kqueue.api.v1beta1.editing import OlderKind
+from kqueue.api.v1beta1.names import CONVERT_PATH, OLDER_API_VERSION
 from kqueue.api.workload import Workload
 from kqueue.api.workload_priority_class import WorkloadPriorityClass
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import structlog
 
-from kqueue.api.names import CONVERT_PATH, GROUP, OLDER_VERSION, VERSION
+from kqueue.api.names import GROUP, OLDER_VERSION, VERSION
+from kqueue.api.v1beta1.names import CONVERT_PATH
 from kqueue.config import Configuration
 from kqueue.controllers.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
 from kqueue.errors import ForbiddenError, NotFoundError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from kqueue.sandbox.api import GroupVersionResource, Object
-from kqueue.sandbox.objects import Objects
+from kqueue.sandbox.strategy import ClusterView
 
 SERVICES = GroupVersionResource("", "v1", "services")
 ENDPOINTS = GroupVersionResource("", "v1", "endpoints")
@@ -53,7 +53,7 @@ class WebhookClient:
         api: has services and endpoints.
     """
 
-    def __init__(self, api: Objects) -> None:
+    def __init__(self, api: ClusterView) -> None:
         self._api = api
         self._session: aiohttp.ClientSession | None = None
         self.resolve: Resolver = self._from_endpoints

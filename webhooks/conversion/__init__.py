@@ -3,5 +3,5 @@
 One file per kind that needs it, one line of registration in `catalog.py`.  Every object of v1beta2 is the same again
 after a way to v1beta1 and back.  An object of v1beta1 comes back in the present words: `Borrow` and `Preempt` as
 `MayStopSearch`, `admissionChecks` as `admissionChecksStrategy`, and without status fields that kqueue does not write.
-What a user wrote in v1beta1 and v1beta2 has no field for is kept in an annotation (`kept.py`).
+An annotation keeps fields that a user wrote in v1beta1 and that v1beta2 does not have (`kept.py`).
 """

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kqueue.api.names import API_VERSION, OLDER_API_VERSION
+from kqueue.api.names import API_VERSION
+from kqueue.api.v1beta1.names import OLDER_API_VERSION
 from kqueue.errors import KqueueError
 from kqueue.isolation import isolated
 from webhooks.conversion import cluster_queue, cohort, local_queue, multikueue_cluster, workload

@@ -1,4 +1,4 @@
-"""The annotation in which a stored object keeps what only v1beta1 has a field for.
+"""The annotation in which a stored object keeps fields that only v1beta1 has.
 
 It is written and removed by the conversion alone.  A user may write any text into it: a text that the conversion would
 not have written itself, or that contradicts the object, is an annotation like every other.

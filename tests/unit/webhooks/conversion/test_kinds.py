@@ -15,7 +15,9 @@ NOTE = "kqueue.dev/v1beta1"
 HOST = "kubernetes.io/hostname"
 
 
-def obj(kind: str, version: str, *, spec: JSON | None = None, status: JSON | None = None, **notes: str) -> JSON:
+def obj(
+    kind: str, version: str, *, spec: JSON | None = None, status: JSON | None = None, notes: JSON | None = None
+) -> JSON:
     metadata: JSON = {"name": "x", **({"annotations": notes} if notes else {})}
     found = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": status}
     return {key: value for key, value in found.items() if value is not None}
@@ -186,7 +188,7 @@ def test_what_v1beta2_has_no_field_for_is_kept_in_an_annotation(kind: str, spec:
 )
 def test_a_forged_annotation_is_an_annotation_like_any_other(text: str) -> None:
     """It sets no field, stops no conversion, and comes back as it was."""
-    new = obj("Workload", NEW, spec={"priority": 1}, **{NOTE: text})
+    new = obj("Workload", NEW, spec={"priority": 1}, notes={NOTE: text})
 
     old = converted(new, OLD)
 
@@ -197,8 +199,8 @@ def test_a_forged_annotation_is_an_annotation_like_any_other(text: str) -> None:
 def test_an_annotation_that_contradicts_the_object_is_not_used() -> None:
     """A class that was set since then wins, and v1beta1 demands a priority where there is a name."""
     text = '{"priorityClassName":"old"}'
-    of_class = obj("Workload", NEW, spec={"priority": 1, "priorityClassRef": POD_CLASS}, **{NOTE: text})
-    without_priority = obj("Workload", NEW, spec={"active": True}, **{NOTE: text})
+    of_class = obj("Workload", NEW, spec={"priority": 1, "priorityClassRef": POD_CLASS}, notes={NOTE: text})
+    without_priority = obj("Workload", NEW, spec={"active": True}, notes={NOTE: text})
 
     assert converted(of_class, OLD)["spec"]["priorityClassName"] == "high"
     assert converted(without_priority, OLD)["spec"] == {"active": True}

@@ -1,4 +1,4 @@
-"""Names that kqueue writes in jobs of single kinds."""
+"""Names that kqueue writes in jobs of single kinds, and in their Workloads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final
 
 # ---- Names in jobs of single kinds -----------------------------------------------------------------------------------
 
+COMPONENT_WORKLOAD_INDEX_ANNOTATION: Final = "kueue.x-k8s.io/component-workload-index"
+"""On Workloads of composed owners: index of the group of pods, if the owner has several."""
 STARTING_ANNOTATION: Final = "kqueue.dev/starting"
 """On a TrainJob while kqueue starts it in two writes: `true` from the first write to the second."""
 RUNTIME_PATCH_MANAGER: Final = "kueue.x-k8s.io/manager"

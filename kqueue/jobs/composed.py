@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from kqueue.api import names
+from kqueue.api import kind_names, names
 from kqueue.jobs import node_classes, pod_view, rules, syntax
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
@@ -136,7 +136,7 @@ def is_marked(kind: ComposedKind, obj: Mapping[str, Any]) -> bool:
 
 def is_vanished(kind: ComposedKind, obj: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
     """Whether the Workload belongs to a group that the object does not have any more."""
-    index = int_of(annotations_of(workload).get(names.COMPONENT_WORKLOAD_INDEX_ANNOTATION, ""))
+    index = int_of(annotations_of(workload).get(kind_names.COMPONENT_WORKLOAD_INDEX_ANNOTATION, ""))
     if index is None or not is_group_workload(workload) or not _owned(obj, workload):
         return False
     return not 0 <= index < kind.group_count(obj)
@@ -214,7 +214,7 @@ class GroupPlan:
             names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
             names.JOB_OWNER_GVK_ANNOTATION: f"{self.kind.gvk.api_version}, Kind={self.kind.gvk.kind}",
             names.JOB_OWNER_NAME_ANNOTATION: text(self.owner, "metadata", "name"),
-            **({names.COMPONENT_WORKLOAD_INDEX_ANNOTATION: str(index)} if index is not None else {}),
+            **({kind_names.COMPONENT_WORKLOAD_INDEX_ANNOTATION: str(index)} if index is not None else {}),
             **({names.ADMISSION_GATED_BY_ANNOTATION: gates} if gates and self.switches.admission_gated_by else {}),
         }
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kqueue.api.crd_files import crd_folder
+from kqueue.kube.definitions import read_definitions
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.controlplane import binaries
@@ -64,10 +66,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs and JobSet's; one per worker."""
+    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs and JobSet's; one per worker.
+
+    It serves no older version: each time that another address converts objects, the API server begins its caches anew.
+    """
     folder = tmp_path_factory.mktemp("controlplane")
-    with running(folder, crds=(CRDS, SIMULATED)) as plane:
+    with running(folder, crds=(of_one_version(folder / "crds"), SIMULATED)) as plane:
         yield plane
+
+
+def of_one_version(folder: Path) -> Path:
+    """Return a new folder with our own definitions, each with the version that is stored."""
+    folder.mkdir()
+    for definition in read_definitions(CRDS):
+        spec = definition["spec"]
+        spec["versions"] = [version for version in spec["versions"] if version["storage"]]
+        spec.pop("conversion", None)
+        (folder / f"{definition['metadata']['name']}.yaml").write_text(yaml.safe_dump(definition))
+    return folder
 
 
 @contextmanager

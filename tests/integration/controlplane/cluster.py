@@ -269,7 +269,10 @@ class Cluster:
                 try:
                     listed = await self.access.request("GET", collection, session=session)
                 except RequestError as error:
-                    if error.status != 500:  # until the API server knows that no webhook converts any more
+                    if error.status not in (
+                        429,
+                        500,
+                    ):  # until the API server has begun its caches anew, and converts itself
                         raise
                     await asyncio.sleep(POLL_SECONDS)
                     continue
@@ -285,7 +288,12 @@ class Cluster:
                 await self.access.request("PATCH", path, patch, content_type=MERGE_PATCH, session=session)
             await self.access.request("DELETE", f"{path}{query}", session=session)
         except RequestError as error:
-            if error.status not in (404, 409, 500):  # gone, changed or not converted meanwhile: the next round sees it
+            if error.status not in (
+                404,
+                409,
+                429,
+                500,
+            ):  # gone, changed or not converted meanwhile: the next round sees it
                 raise
 
 

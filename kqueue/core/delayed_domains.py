@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.nomination import topology_blocker
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement, usage_of

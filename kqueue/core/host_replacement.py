@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind, message
 from kqueue.core.nomination import topology_blocker
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.replacement import Replacement, repair, uses_host
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of

@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from kqueue.core import quota
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.charging import charge_domains, release_domains
 from kqueue.core.quota import FlavorResource, Usage
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.workload import Admitted, Head, PodSetAssignment, Replaced, Snapshot, TopologyView
 

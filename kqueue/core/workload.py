@@ -8,9 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.node_classes import NO_CLASS_REQUEST, NO_NODE_CLASS, ClassRequest, NodeClass
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.spares import Spare
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from kqueue.api import names
-from kqueue.core.topology.assignment import decode
+from kqueue.core.assignment import decode
 from kqueue.kube import names as kube_names
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object

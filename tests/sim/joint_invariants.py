@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from kqueue.api import names
-from kqueue.core.topology.assignment import decode
+from kqueue.core.assignment import decode
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import StoreChange

@@ -176,7 +176,7 @@ def test_a_catch_of_every_exception_is_found(text: str, *, caught: bool) -> None
 # the core's own form of a type of the API has the type's name
 FORMS_OF_API_TYPES = {
     "kqueue/core/workload.py": {"Admission", "PodSet", "PodSetAssignment", "ResourceGroup"},
-    "kqueue/core/topology/assignment.py": {"TopologyAssignment"},
+    "kqueue/core/assignment.py": {"TopologyAssignment"},
     "kqueue/core/topology/request.py": {"PodSetRequest", "TopologyRequest"},
     "kqueue/kube/taints.py": {"Taint", "Toleration"},
 }

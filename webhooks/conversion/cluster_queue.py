@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kqueue.api.v1beta1.cluster_queue import OLD_WORDS
+from kqueue.api.v1beta1.names import OLD_WORDS
 from webhooks.conversion.fair_sharing import without_past_usage
 from webhooks.conversion.fields import JSON, changed, renamed, reworded, without
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from kqueue.core.topology.assignment import Domain, TopologyAssignment, decode, encode, encode_plain
+from kqueue.core.assignment import Domain, TopologyAssignment, decode, encode, encode_plain
 from kqueue.errors import InvalidObjectError
 from webhooks.conversion.fields import JSON, without
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api.names import GROUP
-from kqueue.api.v1beta1.workload import SOURCE_POD_CLASS, SOURCE_WORKLOAD_CLASS
+from kqueue.api.v1beta1.names import SOURCE_POD_CLASS, SOURCE_WORKLOAD_CLASS
 from webhooks.conversion import topology
 from webhooks.conversion.fields import JSON, Change, changed, each_changed, renamed, without
 from webhooks.conversion.kept import take_kept, with_kept

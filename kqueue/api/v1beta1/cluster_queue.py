@@ -19,9 +19,7 @@ from kqueue.api.v1beta1.editing import (
     unlimited_conditions,
 )
 from kqueue.api.v1beta1.fair_sharing import add_past_usage
-
-OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
-"""Field of flavorFungibility to the word of v1beta1 that means MayStopSearch."""
+from kqueue.api.v1beta1.names import OLD_WORDS
 
 
 def _edit(schema: Schema) -> None:

@@ -17,12 +17,8 @@ from kqueue.api.v1beta1.editing import (
     require,
     unlimited_conditions,
 )
+from kqueue.api.v1beta1.names import SOURCE_POD_CLASS, SOURCE_WORKLOAD_CLASS
 from kqueue.api.workload import quota_is_reserved
-
-SOURCE_WORKLOAD_CLASS = "kueue.x-k8s.io/workloadpriorityclass"
-"""priorityClassSource: a WorkloadPriorityClass."""
-SOURCE_POD_CLASS = "scheduling.k8s.io/priorityclass"
-"""priorityClassSource: a PriorityClass of pods."""
 
 
 def _edit(schema: Schema) -> None:

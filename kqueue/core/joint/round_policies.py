@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.policy import JudgedPlace
 from kqueue.core.joint.policy_set import PolicySet
@@ -16,7 +17,6 @@ from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.joint.traits import NO_TRAITS, TraitsOf
 from kqueue.core.joint.units import Unit
 from kqueue.core.quota import FlavorResource
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, resolve
 from kqueue.core.topology.result import DomainUsage, Misfit
 from kqueue.core.topology.tree import Tree

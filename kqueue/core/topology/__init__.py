@@ -15,12 +15,11 @@ optimal.py     the best of all placements, with proof
 placement.py   the choice of level and domains: `place`
 replacement.py new domains for the pods of failed hosts: `repair`
 result.py      the answers: Placement, or Misfit with its numbers
-assignment.py  TopologyAssignment and its wire forms
 """
 
 from __future__ import annotations
 
-from kqueue.core.topology.assignment import Domain, TopologyAssignment, decode, encode, encode_plain
+from kqueue.core.assignment import Domain, TopologyAssignment, decode, encode, encode_plain
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import (
     ANY_NODE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.topology.knapsack import NO_LEADER
 from kqueue.core.topology.optimal import Arrangement
 from kqueue.core.topology.placers import FoundPlacement, Question, problem_with

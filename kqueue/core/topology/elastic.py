@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.tree import Tree
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from kqueue.core.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.arranged import Hint, hinted
-from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import exclusions, largest_leaf, most_per_leaf, shortage, tally
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kqueue.core.topology.assignment import Domain, TopologyAssignment
+from kqueue.core.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, NodeFacts
 from kqueue.core.topology.placement import place

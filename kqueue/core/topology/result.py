@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.value import value
 
 Path = tuple[str, ...]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.topology.arranged import Hint
-from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import pods_per_domain, pods_within
 from kqueue.core.topology.packing import packed

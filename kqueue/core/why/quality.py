@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.topology.counting import tally
 from kqueue.core.topology.quality import quality_of
 from kqueue.core.topology.request import PodSetRequest, Profile, Resolved, resolve

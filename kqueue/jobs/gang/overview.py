@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from kqueue.api import names
 from kqueue.clock import api_time, utc_text
-from kqueue.core.topology.assignment import decode
+from kqueue.core.assignment import decode
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_status, mapping, objects, text
 from kqueue.jobs.gang.dialect import GangRules

@@ -14,9 +14,9 @@ from msgspec.structs import FieldInfo, fields, replace
 from kqueue.api import names
 from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import utc_text
+from kqueue.core.assignment import Domain, TopologyAssignment, encode
 from kqueue.core.joint.defrag import DefragPlan, Move, NoPlan, NoPlanReason
 from kqueue.core.joint.moving import common_path
-from kqueue.core.topology.assignment import Domain, TopologyAssignment, encode
 from kqueue.core.topology.result import Path
 from kqueue.core.workload import PodSetAssignment
 from kqueue.state.defrag.planning import AskedGoal, DefragAnswer

@@ -165,7 +165,7 @@ def test_a_slice_has_no_more_domains_than_a_reader_takes(
     hosts: list[str], want: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a limit of a hundred thousand, here of ten; beyond it a single slice is no choice, however short."""
-    monkeypatch.setattr("kqueue.core.topology.assignment.MAX_DOMAINS_PER_SLICE", 10)
+    monkeypatch.setattr("kqueue.core.assignment.MAX_DOMAINS_PER_SLICE", 10)
     assignment = named(hosts)
     document = encode(assignment)
     assert [part["domainCount"] for part in document["slices"]] == want

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from kqueue.core.assignment import Domain, TopologyAssignment
 from kqueue.core.topology import HOSTNAME
-from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.state.holding import Holding

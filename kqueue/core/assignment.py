@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.value import value
 from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.kube.names import HOSTNAME_LABEL
 
 MAX_SLICES = 1000
 MAX_DOMAINS_PER_SLICE = 100_000
@@ -60,7 +60,7 @@ class TopologyAssignment:
         """Return the name under which the usage of a domain with these values is stored: the host name alone, if there
         is one.
         """
-        return values[-1:] if self.levels[-1] == HOSTNAME else values
+        return values[-1:] if self.levels[-1] == HOSTNAME_LABEL else values
 
 
 def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> di
         raise ValueError("an assignment without domains cannot be written: leave topologyAssignment out instead")
     levels, domains = list(assignment.levels), assignment.domains
     runs: list[Sequence[Domain]] = [domains]
-    if by_host_prefix and levels[-1] == HOSTNAME and len(domains) > 1:
+    if by_host_prefix and levels[-1] == HOSTNAME_LABEL and len(domains) > 1:
         runs = _runs_by_prefix(domains)
     if len(runs) == 1 and len(domains) <= MAX_DOMAINS_PER_SLICE:
         return {"levels": levels, "slices": [_encode_slice(domains)]}

@@ -1,12 +1,12 @@
-"""`kqueue import`: bring pods that run already under management."""
+"""`kqueue import`: bring jobs, groups of pods and pods that run already under management."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections import defaultdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,11 +18,20 @@ if TYPE_CHECKING:
     from kqueue.config import Configuration
     from kqueue.operations.importing.mapping import MappingRule
     from kqueue.operations.importing.plan import ImportSettings, ImportStep
+    from kqueue.operations.importing.survey import Survey
+    from kqueue.operations.importing.units import Unit
     from kqueue.runtime.client import Client
 
 _FAILED = 1
 _SHOWN = 5
-"""Pods that are named for each reason, unless the user wants all."""
+"""Objects that are named for each reason, unless the user wants all."""
+
+
+class Format(StrEnum):
+    """Values of --output."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class DryRunValue(StrEnum):
@@ -38,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 _NamespaceOption = Annotated[
-    list[str], typer.Option("--namespace", "-n", help="Namespace of the pods; may be repeated.", show_default=False)
+    list[str], typer.Option("--namespace", "-n", help="Namespace of the objects; may be repeated.", show_default=False)
 ]
 _QueuelabelOption = Annotated[str, typer.Option(help="Label of pods whose value --queuemapping maps to a queue.")]
 _QueuemappingOption = Annotated[
@@ -48,7 +57,7 @@ _QueuemappingFileOption = Annotated[
     Path | None, typer.Option(help="YAML list of rules with match and toLocalQueue or skip, instead of the label.")
 ]
 _AddLabelsOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="More labels for imported pods.")
+    list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="More labels for imported objects.")
 ]
 _ExcludeResourcePrefixesOption = Annotated[
     list[str] | None,
@@ -58,7 +67,8 @@ _DryRunOption = Annotated[DryRunValue, typer.Option(help="Only check.", case_sen
 _QpsOption = Annotated[float, typer.Option(min=0.1, help="Requests per second.")]
 _BurstOption = Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")]
 _ConcurrentWorkersOption = Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)]
-_VerboseOption = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every pod.")]
+_VerboseOption = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every object.")]
+_OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)]
 _ConfigOption = Annotated[
     Path | None, typer.Option(help="The controller's Configuration file: Lease, gates, what counts as quota.")
 ]
@@ -81,18 +91,20 @@ def import_pods(
     config: _ConfigOption = None,
     kubeconfig: _KubeconfigOption = None,
     context: _ContextOption = None,
+    output: _OutputOption = (Format.TEXT),
 ) -> None:
-    """Bring running pods under management: each gets an admitted Workload, and the labels of its queue.
+    """Bring running jobs, groups of pods and pods under management: each gets an admitted Workload, and its queue.
 
     \b
     kqueue import -n team-a --queuelabel app --queuemapping train=main,notebook=small
     kqueue import -n team-a --queuemapping-file rules.yaml --dry-run=false
 
-    Without --dry-run=false the command only checks.  The controller, or its pod integration, must be off meanwhile.
-    Nothing is imported while a pod of the namespaces has no rule or cannot be imported.  The command may be stopped and
-    run again.
+    Without --dry-run=false the command only checks.  A job is imported with its pods, a group of pods as a whole; rules
+    match by their pods, and by labels of the job.  Flavors and domains are those of the nodes on which the pods run.
+    The integrations of the imported kinds must be off meanwhile.  Nothing is imported while anything that runs in the
+    namespaces has no rule or cannot be imported.  The command may be stopped and run again.
 
-    Exit codes: 0 all pods can be, or were, imported; 1 some cannot; 2 the call is wrong.
+    Exit codes: 0 all can be, or were, imported; 1 some cannot; 2 the call is wrong.
     """
     from kqueue.config import load
     from kqueue.errors import ConfigError
@@ -103,7 +115,7 @@ def import_pods(
     configuration = load(config)
     rules = _rules(queuelabel, queuemapping or [], queuemapping_file)
     settings = _settings(configuration, rules, labels=add_labels or [], excluded=exclude_resource_prefixes or [])
-    work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0)
+    work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0, output=output)
 
     async def connected() -> bool:
         from kqueue.runtime.client import connect
@@ -128,18 +140,22 @@ def _settings(
     configuration: Configuration, rules: Sequence[MappingRule], *, labels: list[str], excluded: list[str]
 ) -> ImportSettings:
     """Return the settings of the import; `excluded` lists comma-separated prefixes of resources that need no quota."""
+    from dataclasses import replace
+
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.core.quota_requests import Counting
+    from kqueue.jobs.gang.registry import switched_on
     from kqueue.jobs.registry import features_for
     from kqueue.manager.rules import copied_keys, counting
     from kqueue.operations.importing.plan import ImportSettings
 
     prefixes = tuple(p for value in excluded for p in value.split(",") if p)
     costs = counting(configuration)
+    gangs = switched_on(("pod", *configuration.integrations.frameworks))  # groups of pods count while they are off, too
     return ImportSettings(
         rules=rules,
         labels=parse_labels(labels, "--add-labels"),
-        switches=features_for(configuration),
+        switches=replace(features_for(configuration), gangs=gangs),
         counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
         copied=copied_keys(configuration),
     )
@@ -149,58 +165,59 @@ class _Work:
     """The state of one call."""
 
     def __init__(
-        self, configuration: Configuration, settings: ImportSettings, namespaces: tuple[str, ...], *, verbose: bool
+        self,
+        configuration: Configuration,
+        settings: ImportSettings,
+        namespaces: tuple[str, ...],
+        *,
+        verbose: bool,
+        output: Format,
     ) -> None:
         self._configuration, self._settings = configuration, settings
-        self._namespaces, self._verbose = namespaces, verbose
+        self._namespaces, self._verbose, self._output = namespaces, verbose, output
 
     async def run(self, client: Client, *, write: bool, at_once: int) -> bool:
-        """Check, and import with `write`; return True if all pods can be imported and no write failed."""
+        """Check, and import with `write`; return True if all can be imported and no write failed."""
         from kqueue.clock import SystemClock
         from kqueue.operations.importing.run import Importer
+        from kqueue.operations.importing.survey import survey
 
         if write:
             await self._refuse_while_others_work(client)
-        steps, sound = await self._checked(client)
-        if not sound or not write:
-            if write:
-                print("nothing was imported", file=sys.stderr)
-            return sound
+        found = await survey(client, self._namespaces, self._settings, self._configuration.integrations)
+        sound = not found.problems
+        if write and sound:
+            await self._refuse_while_labels_are(client, found)
+        if self._output is Format.TEXT:
+            self._print(found)
         importer = Importer(client, SystemClock(), self._report_step)
-        await importer.run(steps, at_once=at_once)
-        print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
-        return importer.failed == 0
+        if write and sound:
+            await importer.run(found.steps, at_once=at_once)
+            if self._output is Format.TEXT:
+                print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
+        elif write:
+            print("nothing was imported", file=sys.stderr)
+        if self._output is Format.JSON:
+            print(json.dumps({**_as_json(found), "imported": importer.imported, "failed": importer.failed}, indent=2))
+        return sound and importer.failed == 0
 
-    async def _checked(self, client: Client) -> tuple[list[ImportStep], bool]:
-        from kqueue.operations.importing.plan import ImportProblem, ImportStep, plan
-        from kqueue.operations.importing.world import pods_in, read_world
+    def _print(self, found: Survey) -> None:
+        from kqueue.cli.tables import print_table
 
-        world = await read_world(client, self._namespaces)
-        steps: list[ImportStep] = []
-        problems: dict[str, list[str]] = defaultdict(list)
-        skipped = 0
-        for pod in await pods_in(client, self._namespaces):
-            found = plan(pod, world, self._settings)
-            match found:
-                case ImportStep():
-                    steps.append(found)
-                case ImportProblem():
-                    problems[found.text].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
-                case _:
-                    skipped += 1
-        bad = sum(map(len, problems.values()))
-        print(f"{len(steps)} pods can be imported, {skipped} are skipped or imported already, {bad} cannot be imported")
-        for text, pods in sorted(problems.items()):
-            named = pods if self._verbose else pods[:_SHOWN]
-            more = f" and {len(pods) - len(named)} more" if len(pods) > len(named) else ""
-            print(f"  {printable(text)}: {printable(', '.join(named))}{more}")
-        if self._verbose:
-            for step in steps:
-                queue = step.labels["kueue.x-k8s.io/queue-name"]
-                print(
-                    f"  {_name(step)} to LocalQueue {printable(queue)}, ClusterQueue {printable(step.admission.queue)}"
-                )
-        return steps, not problems
+        rows = [(noun, *numbers) for noun, numbers in found.table().items()]
+        if rows:
+            print_table(("kind", "can be imported", "skipped", "cannot be imported"), rows)
+        print(
+            f"{len(found.steps)} can be imported, {len(found.skipped)} are skipped or managed already, "
+            f"{found.refused} cannot be imported"
+        )
+        for text, units in sorted(found.problems.items()):
+            named = list(map(_name, units if self._verbose else units[:_SHOWN]))
+            more = f" and {len(units) - len(named)} more" if len(units) > len(named) else ""
+            print(f"  {printable(text)}: {', '.join(named)}{more}")
+        for step in found.steps if self._verbose else ():
+            queues = f"LocalQueue {printable(step.queue)}, ClusterQueue {printable(step.admission.queue)}"
+            print(f"  {_name(step.unit)} to {queues}")
 
     async def _refuse_while_others_work(self, client: Client) -> None:
         """Refuse while a controller manages pods: it would stop a pod between its label and its admission.
@@ -223,13 +240,58 @@ class _Work:
                 f"{holder} leads and looks after pods: stop the controllers first, or switch the pod integration off"
             )
 
+    async def _refuse_while_labels_are(self, client: Client, found: Survey) -> None:
+        """Refuse while webhooks review a kind of job to import: they keep a job that runs from getting a queue.
+
+        Raises:
+            ConfigError: the webhooks of such a kind are registered.
+        """
+        from kqueue.errors import ConfigError
+        from kqueue.operations.removal.survey import still_registered
+
+        kinds = frozenset(step.unit.kind.framework for step in found.steps if step.unit.is_job)
+        registered = await still_registered(client, kinds) if kinds else []
+        if registered:
+            raise ConfigError(
+                f"webhooks of {', '.join(registered)} are registered, and refuse a queue for jobs that run: take these "
+                "kinds out of integrations.frameworks, restart kqueue, import, and put them back"
+            )
+
     def _report_step(self, step: ImportStep, problem: str) -> None:
         if problem:
-            print(f"kqueue: {_name(step)}: {printable(problem)}", file=sys.stderr)
+            print(f"kqueue: {_name(step.unit)}: {printable(problem)}", file=sys.stderr)
         elif self._verbose:
-            print(f"{_name(step)} imported")
+            print(f"{_name(step.unit)} imported", file=sys.stderr)
 
 
-def _name(step: ImportStep) -> str:
-    meta = step.pod["metadata"]
-    return printable(f"{meta['namespace']}/{meta['name']}")
+def _name(unit: Unit) -> str:
+    """Return kind, namespace and name; a pod without its kind."""
+    key = printable(f"{unit.namespace}/{unit.name}")
+    return f"{unit.noun} {key}" if unit.is_job or unit.group else key
+
+
+def _as_json(found: Survey) -> dict[str, Any]:
+    """Return the survey for programs."""
+    from kqueue.state.status import admission_json
+
+    columns = ("importable", "skipped", "refused")
+    return {
+        "kinds": {noun: dict(zip(columns, numbers, strict=True)) for noun, numbers in found.table().items()},
+        "importable": [
+            {
+                **_reference(step.unit),
+                "localQueue": step.queue,
+                "workload": step.workload["metadata"]["name"],
+                "admission": admission_json(step.admission),
+            }
+            for step in found.steps
+        ],
+        "skipped": [_reference(unit) for unit in found.skipped],
+        "refused": [
+            {**_reference(unit), "reason": reason} for reason, units in sorted(found.problems.items()) for unit in units
+        ],
+    }
+
+
+def _reference(unit: Unit) -> dict[str, Any]:
+    return {"kind": unit.noun, "namespace": unit.namespace, "name": unit.name, "pods": len(unit.pods)}

@@ -61,11 +61,11 @@ async def test_running_pods_are_imported(
         in refused[1]
     )
     assert checked[0] == 0
-    assert "2 pods can be imported, 1 are skipped" in checked[1]
+    assert "2 can be imported, 1 are skipped" in checked[1]
     assert nothing == []
     assert done[0] == 0
     assert "2 imported" in done[1]
-    assert "0 pods can be imported, 3 are skipped or imported already" in again[1]
+    assert "0 can be imported, 3 are skipped or managed already" in again[1]
     workloads = (await cluster.get(road.workloads))["items"]
     assert [admitted(w) for w in workloads] == [True, True]
     assert workloads[0]["status"]["admission"]["podSetAssignments"] == [

@@ -1,4 +1,4 @@
-"""The plan for one pod of an import: pure functions over the state of the cluster."""
+"""The plan for one unit of an import: pure functions over the state of the cluster."""
 
 from __future__ import annotations
 
@@ -8,41 +8,34 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
+from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.resources import PODS, resource_of
 from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
-from kqueue.jobs.gang.pods import group_name
-from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text, whole
+from kqueue.jobs.infos import infos_at_start
+from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.workload import Priority, priority_source, workload_for
+from kqueue.jobs.workload import Priority, equivalent, priority_source
 from kqueue.kube import names as kube_names
+from kqueue.model.pod_sets import pod_sets_of
+from kqueue.operations.importing.draft import Draft, draft, foreign_workload
 from kqueue.operations.importing.mapping import MappingRule, rule_for
+from kqueue.operations.importing.places import Places, flavors_of, node_of
+from kqueue.operations.importing.refusal import RefusalError
+from kqueue.operations.importing.units import Unit
+from kqueue.operations.importing.world import ImportWorld, drains
+from kqueue.runtime.resources import ResourceType
+from kqueue.state import status
 from kqueue.state.requests import Requests
 
 Object = Mapping[str, Any]
-
-_KIND = PlainPod()
-_PARENTS = (names.WORKLOAD_ANNOTATION, names.POD_SUSPENDING_PARENT_ANNOTATION)
-"""Annotations of pods whose job is queued."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportWorld:
-    """The objects of the cluster by name."""
-
-    local_queues: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """ClusterQueue of each LocalQueue, by namespace and name."""
-    cluster_queues: Mapping[str, Object] = field(default_factory=dict)
-    flavors: Mapping[str, Object] = field(default_factory=dict)
-    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    priorities: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Values of priority classes, by kind and name."""
-    workloads: Mapping[str, Object] = field(default_factory=dict)
-    """Workloads of pods, by the pod's UID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,148 +44,266 @@ class ImportSettings:
 
     rules: Sequence[MappingRule]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that imported pods get besides kqueue's."""
+    """Labels that imported objects get besides kqueue's."""
     switches: JobFeatures = field(default_factory=JobFeatures)
     counting: Counting = field(default_factory=Counting)
     copied: CopiedKeys = COPIES_NONE
-    """Keys of labels that are copied from the pod to its Workload."""
+    """Keys of labels that are copied from the object to its Workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Labels and annotations to set on one object, while it is as planned."""
+
+    unit: Unit
+    resource: ResourceType
+    obj: Object
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    finalizer: bool = False
+    """Whether it gets kqueue's finalizer, so that it can be counted after its end."""
+
+    def obstacle(self, now: Object) -> str:
+        """Return why the present object is no longer as planned, as a sentence; empty: it is."""
+        what = f"{self.resource.kind} {text(now, 'metadata', 'name')}"
+        if text(now, "metadata", "uid") != text(self.obj, "metadata", "uid") or pod_view.is_deleting(now):
+            return f"{what} was deleted meanwhile"
+        if self.resource is PODS:
+            moved = node_of(now) != node_of(self.obj)
+            return f"{what} ended or moved meanwhile" if moved or pod_view.is_terminated(now) else ""
+        if self.unit.kind.is_suspended(dict(now)) or self.unit.kind.finished(dict(now)) is not None:
+            return f"{what} was stopped or ended meanwhile"
+        return ""
+
+    def patch(self, now: Object) -> JSON:
+        """Return the merge patch for the present object, of its version; empty: nothing is to be changed."""
+        labels = {key: value for key, value in self.labels.items() if labels_of(now).get(key) != value}
+        annotations = {key: v for key, v in self.annotations.items() if annotations_of(now).get(key) != v}
+        finalizers = [str(one) for one in sequence(now, "metadata", "finalizers")]
+        meta: JSON = {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
+        if self.finalizer and names.MANAGED_POD_FINALIZER not in finalizers:
+            meta["finalizers"] = [*finalizers, names.MANAGED_POD_FINALIZER]
+        version = {key: text(now, "metadata", key) for key in ("uid", "resourceVersion")}
+        return {"metadata": {**version, **meta}} if meta else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportStep:
-    """A pod that can be imported, with the objects to write."""
+    """A unit that can be imported, with the objects to write."""
 
-    pod: Object
-    labels: Mapping[str, str]
-    """Labels to set on the pod."""
+    unit: Unit
+    queue: str
     workload: Mapping[str, Any]
     """The Workload to create, or the existing one."""
     admission: Admission
+    changes: tuple[Change, ...]
+    """In the order in which they are made: a job gets its queue after its pods have been marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportProblem:
-    """The reason that a pod cannot be imported, in one sentence."""
+    """The reason that a unit cannot be imported, in one sentence."""
 
     text: str
 
 
 class Skipped:
-    """A pod that a rule leaves out, or that was imported already."""
+    """A unit that a rule leaves out, or that is managed already."""
 
 
-def plan(pod: Object, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
-    """Return the import step for a pod that has not ended, or the problem."""
-    rule = rule_for(pod, settings.rules)
-    if rule is None:
-        return ImportProblem("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")
-    if rule.skip:
+def plan(unit: Unit, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
+    """Return the import step for a unit, or the problem."""
+    if _is_managed(unit, world):
         return Skipped()
     try:
-        return _step(pod, rule.queue, world, settings)
-    except _ProblemError as e:
+        rule = _rule(unit, settings.rules)
+        return Skipped() if rule.skip else _step(unit, rule.queue, world, settings)
+    except (RefusalError, InvalidObjectError) as e:
         return ImportProblem(str(e))
-    except InvalidObjectError as e:
-        return ImportProblem(str(e))
 
 
-class _ProblemError(Exception):
-    """Ends the planning of a pod; caught by `plan`."""
+def _is_managed(unit: Unit, world: ImportWorld) -> bool:
+    """Whether a queue has admitted the unit already, or kqueue is about to stop it."""
+    if not all(rules.queue_name(obj) for obj in _queued(unit)):
+        return False
+    there = _workloads(unit, world)
+    if unit.is_job and there and unit.kind.is_suspended(dict(unit.obj)):
+        return True
+    managed = unit.is_job or all(pod_view.is_managed(pod) for pod in unit.pods)
+    return managed and any(mapping(one, "status").get("admission") for one in there)
 
 
-def _step(pod: Object, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep | Skipped:
-    meta = pod["metadata"]
-    _refuse_others(pod, queue, settings)
-    there = world.workloads.get(meta["uid"])
-    if there is not None and (there.get("status") or {}).get("admission") and pod_view.is_managed(pod):
-        return Skipped()
-    cluster_queue = _cluster_queue(meta["namespace"], queue, world)
-    labels = {**settings.labels, names.QUEUE_NAME_LABEL: queue, names.MANAGED_LABEL: "true"}
-    labelled = {**pod, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
-    made = workload_for(
-        _KIND,
-        labelled,
-        priority=_priority(labelled, world, settings),
+def _queued(unit: Unit) -> Sequence[Object]:
+    """Return the objects that get the label of the queue."""
+    return (unit.obj,) if unit.is_job else unit.pods
+
+
+def _workloads(unit: Unit, world: ImportWorld) -> Sequence[Object]:
+    key = f"{unit.namespace}/{unit.name}" if unit.group else text(unit.obj, "metadata", "uid")
+    return world.workloads.get(key, ())
+
+
+def _rule(unit: Unit, listed: Sequence[MappingRule]) -> MappingRule:
+    """Return the rule for all pods of the unit; the labels of a job count where its pods have none of that key."""
+    own = labels_of(unit.obj) if unit.is_job else {}
+    found = []
+    for pod in unit.pods:
+        meta = {**mapping(pod, "metadata"), "labels": {**own, **labels_of(pod)}}
+        rule = rule_for({**pod, "metadata": meta}, listed)
+        if rule is None:
+            raise RefusalError("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")
+        found.append(rule)
+    if len({(rule.queue, rule.skip) for rule in found}) > 1:
+        said = ", ".join(sorted({rule.queue or "none (skip)" for rule in found}))
+        raise RefusalError(f"the rules map its pods to different LocalQueues: {said}")
+    return found[0]
+
+
+def _step(unit: Unit, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep:
+    for obj in _queued(unit):
+        if rules.queue_name(obj) not in ("", queue):
+            raise RefusalError(
+                f"its label {names.QUEUE_NAME_LABEL} says {rules.queue_name(obj)}, the rules say {queue}"
+            )
+    if any(pod_view.suspending_parent(pod) for pod in unit.pods):
+        raise RefusalError("its job is queued, and counts it already")
+    cluster_queue = _cluster_queue(unit.namespace, queue, world)
+    labels = {**settings.labels, names.QUEUE_NAME_LABEL: queue}
+    if not unit.is_job:
+        labels[names.MANAGED_LABEL] = "true"
+    found = draft(
+        unit,
+        labels,
+        priority=lambda obj, pod_sets: _priority(unit, obj, pod_sets, world),
         switches=settings.switches,
         copied=settings.copied,
     )
-    usage = Requests(settings.counting).total(msgspec.convert(made, wire.Workload, strict=False))
-    assigned = _assignment(pod, cluster_queue, usage, world)
-    admission = Admission(queue=cluster_queue["metadata"]["name"], pod_sets=(assigned,))
-    return ImportStep(pod=pod, labels=labels, workload=there or made, admission=admission)
-
-
-def _refuse_others(pod: Object, queue: str, settings: ImportSettings) -> None:
-    """Refuse pods that have a managed owner, wait for a gate, or request what cannot be added to a running pod."""
-    named = rules.queue_name(pod)
-    if named not in ("", queue):
-        raise _ProblemError(f"its label {names.QUEUE_NAME_LABEL} says {named}, the rules say {queue}")
-    annotations = pod["metadata"].get("annotations") or {}
-    if any(annotation in annotations for annotation in _PARENTS):
-        raise _ProblemError("its job is queued, and counts it already")
-    if pod_view.gates_of(pod):
-        raise _ProblemError("it is held by a scheduling gate, so it does not run: create it anew with a queue")
-    if group_name(pod, settings.switches):
-        raise _ProblemError("it is in a group of pods; pods are imported one by one")
-    if not names.TOPOLOGY_ANNOTATIONS.isdisjoint(annotations):
-        raise _ProblemError("it has a topology request, and a running pod cannot be placed again")
+    admission = _admission(found, cluster_queue, world, settings)
+    workload = _stored(found, _workloads(unit, world), admission) or found.workload
+    if other := foreign_workload(unit, text(workload, "metadata", "name")):
+        raise RefusalError(f"its job is queued, and counts it already: a pod names Workload {other}")
+    infos = _infos(unit, workload, admission, world, settings.switches)
+    changes = tuple(_changes(unit, found, infos, labels))
+    return ImportStep(unit=unit, queue=queue, workload=workload, admission=admission, changes=changes)
 
 
 def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
     name = world.local_queues.get((namespace, queue))
     if name is None:
-        raise _ProblemError(f"there is no LocalQueue {queue} in its namespace")
+        raise RefusalError(f"there is no LocalQueue {queue} in its namespace")
     found = world.cluster_queues.get(name)
     if found is None:
-        raise _ProblemError(f"LocalQueue {queue} forwards to ClusterQueue {name}, which does not exist")
-    if (found["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks"):
-        raise _ProblemError(f"ClusterQueue {name} has admission checks, which an import cannot pass")
+        raise RefusalError(f"LocalQueue {queue} forwards to ClusterQueue {name}, which does not exist")
+    if mapping(found, "spec", "admissionChecksStrategy").get("admissionChecks"):
+        raise RefusalError(f"ClusterQueue {name} has admission checks, which an import cannot pass")
+    if drains(found) or (namespace, queue) in world.drained:
+        raise RefusalError(f"LocalQueue {queue} or ClusterQueue {name} is drained (stopPolicy), which would stop it")
     return found
 
 
-def _priority(pod: Object, world: ImportWorld, settings: ImportSettings) -> Priority:
-    source = priority_source(dict(pod), _KIND.pod_sets(dict(pod), settings.switches))
+def _priority(unit: Unit, obj: JSON, pod_sets: Sequence[JSON], world: ImportWorld) -> Priority:
+    source = priority_source(obj, pod_sets)
     if source is None:
-        return Priority(value=int((pod.get("spec") or {}).get("priority") or 0))
+        return Priority(value=min(whole(pod, "spec", "priority") or 0 for pod in unit.pods))
     value = world.priorities.get((source.kind, source.name))
     if value is None:
-        raise _ProblemError(f"it names {source.kind} {source.name}, which does not exist")
+        raise RefusalError(f"it names {source.kind} {source.name}, which does not exist")
     return Priority(value=value, kind=source.kind, name=source.name)
 
 
-def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: ImportWorld) -> PodSetAssignment:
-    """Assign each resource that needs quota the first flavor of its group whose labels the pod's node has.
+def _admission(found: Draft, queue: Object, world: ImportWorld, settings: ImportSettings) -> Admission:
+    """Return the admission that says where the pods run; pods that have ended keep their quota until the controller
+    releases it.
+    """
+    workload = msgspec.convert(found.workload, wire.Workload, strict=False)
+    requests = _requests(world, settings)
+    if problem := requests.problem(workload):
+        raise RefusalError(problem)
+    per_pod = requests.per_pod(workload)
+    places = Places(world.flavors, world.topologies, world.node_labels)
+    assigned: list[PodSetAssignment] = []
+    for pod_set in pod_sets_of(workload, implied=False):
+        pods, count = found.members[pod_set.name], pod_set.request.count
+        usage = {r: count * amount for r, amount in settings.counting.counted(per_pod[pod_set.name]).items()}
+        flavors = flavors_of(pods, usage, queue, world.flavors, world.node_labels)
+        counted = {**usage, kube_names.PODS_RESOURCE: count}
+        assigned.append(
+            PodSetAssignment(
+                name=pod_set.name,
+                flavors=flavors,
+                usage={r: counted[r] for r in flavors},
+                count=count,
+                topology=places.of(pod_set, pods, flavors),
+            )
+        )
+    return Admission(queue=queue["metadata"]["name"], pod_sets=tuple(assigned))
+
+
+def _requests(world: ImportWorld, settings: ImportSettings) -> Requests:
+    """Return the counter of requests with the defaults of the namespaces, as the controller has it."""
+    requests = Requests(settings.counting)
+    for each in world.limit_ranges:
+        requests.on_limit_range(None, msgspec.convert(each, wire_core.LimitRange, strict=False))
+    for each in world.runtime_classes:
+        requests.on_runtime_class(None, msgspec.convert(each, wire_core.RuntimeClass, strict=False))
+    return requests
+
+
+def _stored(found: Draft, stored: Sequence[Object], admission: Admission) -> Object | None:
+    """Return the Workload of an earlier attempt, after a check that it says the same; None: there is none."""
+    if not stored:
+        return None
+    if len(stored) > 1:
+        raise RefusalError(f"it has {len(stored)} Workloads: delete those that do not describe it")
+    there = dict(stored[0])
+    name = text(there, "metadata", "name")
+    workload = msgspec.convert(there, wire.Workload, strict=False)
+    pod_sets = objects(found.workload, "spec", "podSets")
+    if model.is_over(workload) or not equivalent([dict(one) for one in pod_sets], there):
+        raise RefusalError(f"its Workload {name} is over, or describes other pods: delete it first")
+    held = model.admission(workload, reclaims=False)
+    if held is not None and held != admission:
+        raise RefusalError(
+            f"its Workload {name} is admitted with other flavors or places than its pods have: delete it"
+        )
+    if held is None and not model.is_queueable(workload):
+        raise RefusalError(f"its Workload {name} cannot be admitted, it is on hold or was refused: delete it first")
+    return there
+
+
+def _infos(
+    unit: Unit, workload: Object, admission: Admission, world: ImportWorld, switches: JobFeatures
+) -> dict[str, PodSetInfo]:
+    """Return the additions of the admission by pod set, by which kqueue knows the pods.
 
     Raises:
-        _ProblemError: the ClusterQueue does not list a resource, or no flavor of a group matches the node.
+        RefusalError: they contradict the unit, so that it could not be started again.
     """
-    flavors: dict[str, str] = {}
-    for group in queue["spec"].get("resourceGroups") or ():
-        asked = [r for r in group["coveredResources"] if usage.get(r)]
-        if kube_names.PODS_RESOURCE in group["coveredResources"]:
-            asked.append(kube_names.PODS_RESOURCE)
-        if asked:
-            flavors |= dict.fromkeys(asked, _flavor(pod, group, queue, world))
-    missing = sorted(r for r, amount in usage.items() if amount and r not in flavors)
-    if missing:
-        raise _ProblemError(f"ClusterQueue {queue['metadata']['name']} has no quota for {', '.join(missing)}")
-    counted = {**usage, kube_names.PODS_RESOURCE: 1}
-    return PodSetAssignment(name=names.DEFAULT_PODSET, flavors=flavors, usage={r: counted[r] for r in flavors}, count=1)
+    admitted = {**workload, "status": {"admission": status.admission_json(admission)}}
+    flavors = {name: dict(flavor) for name, flavor in world.flavors.items()}
+    infos = infos_at_start(admitted, flavors, switches=switches)
+    again = infos if isinstance(infos, Refused) else unit.kind.start(dict(unit.obj), infos) if unit.is_job else {}
+    if isinstance(infos, Refused) or isinstance(again, Refused):
+        raise RefusalError(f"it could not be started again as it runs: {again}")
+    return {info.name: info for info in infos}
 
 
-def _flavor(pod: Object, group: Object, queue: Object, world: ImportWorld) -> str:
-    listed = [str(each["name"]) for each in group["flavors"]]
-    missing = [name for name in listed if name not in world.flavors]
-    if missing:
-        raise _ProblemError(
-            f"ClusterQueue {queue['metadata']['name']} lists ResourceFlavor {missing[0]}, which does not exist"
-        )
-    node = (pod.get("spec") or {}).get("nodeName") or ""
-    if not node:
-        return listed[0]
-    labels = world.node_labels.get(node, {})
-    for name in listed:
-        wanted = (world.flavors[name].get("spec") or {}).get("nodeLabels") or {}
-        if all(labels.get(key) == value for key, value in wanted.items()):
-            return name
-    raise _ProblemError(f"its node {node} has the labels of no flavor in {', '.join(listed)}")
+def _changes(unit: Unit, found: Draft, infos: Mapping[str, PodSetInfo], labels: Mapping[str, str]) -> Sequence[Change]:
+    changes: list[Change] = []
+    for name, pods in found.members.items():
+        info = infos[name]
+        more = {names.ROLE_HASH_ANNOTATION: name} if unit.group else {}
+        changes += [
+            Change(
+                unit=unit,
+                resource=PODS,
+                obj=pod,
+                labels={**info.labels, **({} if unit.is_job else labels)},
+                annotations={**info.annotations, **more},
+                finalizer=bool(unit.group),
+            )
+            for pod in pods
+        ]
+    if unit.is_job:
+        changes.append(Change(unit=unit, resource=resource_of(unit.kind), obj=unit.obj, labels=labels))
+    return changes

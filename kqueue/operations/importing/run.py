@@ -1,4 +1,4 @@
-"""Importing pods: Workload, admission, labels, in an order that may be interrupted anywhere and started again."""
+"""Importing units: Workload, admission, marks and labels, in an order that may be interrupted anywhere and repeated."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from kqueue.operations.importing.plan import ImportStep
+from kqueue.operations.importing.plan import Change, ImportStep
 from kqueue.runtime.client import Client
 from kqueue.state import status
 from kqueue.state.conditions import Stamp
 
+_ATTEMPTS = 8
+"""Attempts to change an object that others change at the same time, as kubelets do with the status of pods."""
+
 
 class Importer:
-    """Imports pods, a few at a time; a failure is reported and does not stop the others."""
+    """Imports units, a few at a time; a failure is reported and does not stop the others."""
 
     def __init__(self, client: Client, clock: Clock, tell: Callable[[ImportStep, str], None]) -> None:
-        """`tell` is called with each pod and its error; the text is empty after a success."""
+        """`tell` is called with each step and its error; the text is empty after a success."""
         self._client, self._clock, self._tell = client, clock, tell
         self.imported = self.failed = 0
 
     async def run(self, steps: Sequence[ImportStep], *, at_once: int) -> None:
-        """Import all pods; return when the last one is done."""
+        """Import all units; return when the last one is done."""
         left = list(reversed(steps))
 
         async def work() -> None:
@@ -50,27 +54,44 @@ class Importer:
             self._tell(step, "")
 
     async def _do(self, step: ImportStep) -> None:
-        """Write Workload, admission and then the label.
+        """Write Workload, admission, marks of pods, and then the label of the queue.
 
-        The label is last: if the import ends early and a controller starts, the controller would stop a pod that has
-        the label but no admitted Workload.
+        The label is last: if the import ends early and a controller starts, the controller would stop a job or pod that
+        has the label but no admitted Workload.  What has changed since the plan is not imported.
         """
-        meta = step.pod["metadata"]
-        namespace, name = meta["namespace"], str(step.workload["metadata"]["name"])
+        namespace, name = step.unit.namespace, str(step.workload["metadata"]["name"])
         stored = await self._created(step.workload, name, namespace)
         workload = msgspec.convert(stored, wire.Workload, strict=False)
         patch = status.reserve(workload, step.admission, wanted=(), stamp=Stamp(self._clock.now()))
         if patch is not None:
             versioned = {**patch, "metadata": {"resourceVersion": workload.metadata.resource_version}}
             await self._client.patch(WORKLOADS, name, versioned, namespace, subresource="status")
-        elif workload.status.admission is None:
-            raise ConflictError(f"Workload {namespace}/{name} is there and cannot be admitted: it is over or on hold")
-        same = {"uid": meta["uid"], "labels": dict(step.labels)}  # the uid refuses another pod of that name
-        try:
-            await self._client.patch(PODS, meta["name"], {"metadata": same}, namespace)
-        except (NotFoundError, ConflictError):
-            await self._client.delete(WORKLOADS, name, namespace)  # the pod was deleted meanwhile
-            await self._let_go(name, namespace)
+        elif model.admission(workload, reclaims=False) != step.admission:
+            raise ConflictError(f"Workload {namespace}/{name} is there and says something else: delete it")
+        for change in step.changes:
+            if obstacle := await self._change(change, namespace):
+                await self._client.delete(WORKLOADS, name, namespace, uid=workload.metadata.uid)
+                await self._let_go(name, namespace)
+                raise ConflictError(f"{obstacle}: run the command again")
+
+    async def _change(self, change: Change, namespace: str) -> str:
+        """Make one change; return why it is not to be made any more, empty: it is made."""
+        name = str(change.obj["metadata"]["name"])
+        for attempt in range(_ATTEMPTS):
+            try:
+                now = await self._client.get_json(change.resource, name, namespace)
+                obstacle = change.obstacle(now)
+                patch = change.patch(now)
+                if not obstacle and patch:
+                    await self._client.patch(change.resource, name, patch, namespace)
+            except NotFoundError:
+                return f"{change.resource.kind} {name} was deleted meanwhile"
+            except ConflictError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return obstacle
+        raise AssertionError("the last attempt returns or raises")
 
     async def _created(self, workload: Mapping[str, Any], name: str, namespace: str) -> dict[str, Any]:
         """Return the Workload, created now or found."""

@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kqueue.api import names
 from kqueue.controllers import resources
-from kqueue.jobs import pod_view
+from kqueue.errors import NotFoundError
+from kqueue.jobs.kind import JobKind
 from kqueue.kube import names as kube_names
-from kqueue.operations.importing.plan import ImportWorld
+from kqueue.operations.importing.units import Job, controller_of
 from kqueue.runtime.client import Client
 
 Object = Mapping[str, Any]
 
+_DRAINS = "HoldAndDrain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportWorld:
+    """The objects of the cluster by name."""
+
+    local_queues: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """ClusterQueue of each LocalQueue, by namespace and name."""
+    drained: frozenset[tuple[str, str]] = frozenset()
+    """LocalQueues that stop their workloads; ClusterQueues say it themselves."""
+    cluster_queues: Mapping[str, Object] = field(default_factory=dict)
+    flavors: Mapping[str, Object] = field(default_factory=dict)
+    topologies: Mapping[str, Object] = field(default_factory=dict)
+    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priorities: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Values of priority classes, by kind and name."""
+    workloads: Mapping[str, Sequence[Object]] = field(default_factory=dict)
+    """Workloads by the UID of their controller, and those of groups of pods by namespace/name."""
+    limit_ranges: Sequence[Object] = ()
+    runtime_classes: Sequence[Object] = ()
+
 
 async def pods_in(client: Client, namespaces: Sequence[str]) -> list[Object]:
-    """Return the pods of these namespaces, without ended and terminating ones."""
-    found: list[Object] = []
-    for namespace in namespaces:
-        found += await client.list_json(resources.PODS, namespace)
-    return [pod for pod in found if not pod_view.is_terminated(pod) and not pod_view.is_deleting(pod)]
+    """Return the pods of these namespaces."""
+    return [pod for namespace in namespaces for pod in await client.list_json(resources.PODS, namespace)]
+
+
+async def jobs_in(client: Client, namespaces: Sequence[str], kinds: Iterable[JobKind]) -> list[Job]:
+    """Return the objects of these kinds; kinds that the cluster does not have are left out."""
+    found: list[Job] = []
+    for kind in kinds:
+        for namespace in namespaces:
+            try:
+                found += [(kind, job) for job in await client.list_json(resources.resource_of(kind), namespace)]
+            except NotFoundError:
+                break
+    return found
 
 
 async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
-    """Read all objects that an import needs, except the pods."""
+    """Read all objects that an import needs, except the pods and jobs."""
     queues: dict[tuple[str, str], str] = {}
-    workloads: dict[str, Object] = {}
+    drained: set[tuple[str, str]] = set()
+    workloads: dict[str, list[Object]] = defaultdict(list)
+    limit_ranges: list[Object] = []
     for namespace in namespaces:
         for each in await client.list_json(resources.LOCAL_QUEUES, namespace):
-            queues[namespace, each["metadata"]["name"]] = str((each.get("spec") or {}).get("clusterQueue") or "")
+            key = namespace, str(each["metadata"]["name"])
+            queues[key] = str((each.get("spec") or {}).get("clusterQueue") or "")
+            if (each.get("spec") or {}).get("stopPolicy") == _DRAINS:
+                drained.add(key)
         for each in await client.list_json(resources.WORKLOADS, namespace):
-            for owner in each["metadata"].get("ownerReferences") or ():
-                if owner.get("kind") == "Pod" and owner.get("controller"):
-                    workloads[owner["uid"]] = each
+            uid = controller_of(each).get("uid") or f"{namespace}/{each['metadata']['name']}"
+            workloads[uid].append(each)
+        limit_ranges += await client.list_json(resources.LIMIT_RANGES, namespace)
     return ImportWorld(
         local_queues=queues,
+        drained=frozenset(drained),
         cluster_queues=_by_name(await client.list_json(resources.CLUSTER_QUEUES)),
         flavors=_by_name(await client.list_json(resources.RESOURCE_FLAVORS)),
+        topologies=_by_name(await client.list_json(resources.TOPOLOGIES)),
         node_labels={
             name: node["metadata"].get("labels") or {}
             for name, node in _by_name(await client.list_json(resources.NODES)).items()
@@ -47,7 +88,14 @@ async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
             **_values(names.WORKLOAD_PRIORITY_CLASS_KIND, await client.list_json(resources.WORKLOAD_PRIORITY_CLASSES)),
         },
         workloads=workloads,
+        limit_ranges=limit_ranges,
+        runtime_classes=await client.list_json(resources.RUNTIME_CLASSES),
     )
+
+
+def drains(queue: Object) -> bool:
+    """Whether a ClusterQueue stops its workloads."""
+    return bool((queue.get("spec") or {}).get("stopPolicy") == _DRAINS)
 
 
 def _by_name(objects: Sequence[Object]) -> dict[str, Object]:

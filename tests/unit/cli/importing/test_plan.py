@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from kqueue.core.quota_requests import Counting
+from kqueue.jobs.switches import JobFeatures
+from kqueue.operations.importing import plan as planning
 from kqueue.operations.importing.mapping import MappingRule
-from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, ImportWorld, Skipped, plan
+from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, Skipped
+from kqueue.operations.importing.units import units_in
+from kqueue.operations.importing.world import ImportWorld
+from kqueue.state.status import admission_json
 
 Object = dict[str, Any]
 
@@ -46,6 +51,12 @@ def pod(node: str = "n-a", *, labels: Object | None = None, spec: Object | None 
     }
 
 
+def plan(of: Object, in_world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
+    """The plan for the only pod."""
+    [unit] = units_in([], [of], JobFeatures())
+    return planning.plan(unit, in_world, settings)
+
+
 TO_MAIN = ImportSettings(rules=[MappingRule(queue="main")])
 
 
@@ -53,7 +64,9 @@ def test_a_pod_gets_an_admitted_workload_and_the_labels_of_its_queue() -> None:
     """Owned by the pod, in the flavor of its node, at what it asks for."""
     step = plan(pod("n-b"), world(), replace(TO_MAIN, labels={"team": "x"}))
     assert isinstance(step, ImportStep)
-    assert step.labels == {"team": "x", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"}
+    [change] = step.changes
+    wanted = {"team": "x", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"}
+    assert wanted.items() <= change.labels.items()
     assert step.workload["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert step.workload["spec"]["queueName"] == "main"
     [assigned] = step.admission.pod_sets
@@ -65,7 +78,9 @@ def test_a_pod_gets_an_admitted_workload_and_the_labels_of_its_queue() -> None:
 def test_a_pod_that_is_nowhere_yet_gets_the_first_flavor() -> None:
     """Of each group that it asks for something of; the number of pods may cost quota, too."""
     groups = flavor_quotas("b", "a", resources=("cpu", "memory")), flavor_quotas("a", resources=("gpu",))
-    step = plan(pod("", cpu="1", gpu="4"), world(*groups, flavor_quotas("b", resources=("pods",))), TO_MAIN)
+    flavors = {"a": {"spec": {"nodeLabels": {"pool": "a"}}}, "b": {"spec": {"nodeLabels": {"disk": "b"}}}}
+    counted = world(*groups, flavor_quotas("b", resources=("pods",)), flavors=flavors)
+    step = plan(pod("", cpu="1", gpu="4"), counted, TO_MAIN)
     assert isinstance(step, ImportStep)
     [assigned] = step.admission.pod_sets
     assert dict(assigned.flavors) == {"cpu": "b", "gpu": "a", "pods": "b"}
@@ -117,8 +132,8 @@ def marked(**annotations: str) -> Object:
         pytest.param(pod(spec={"priorityClassName": "x"}), world(), TO_MAIN, "PriorityClass x, which does not exist",
                      id="no-priority-class"),
         pytest.param(marked(workload="w"), world(), TO_MAIN, "its job is queued", id="pod-of-a-queued-job"),
-        pytest.param(marked(pod_group_name="g"), world(), TO_MAIN, "group of pods", id="pod-of-a-group"),
-        pytest.param(marked(podset_required_topology="rack"), world(), TO_MAIN, "topology", id="wants-a-place"),
+        pytest.param(marked(podset_required_topology="example.com/rack"), world(), TO_MAIN, "flavor a has none",
+                     id="wants-a-place-in-a-flavor-without-topology"),
         pytest.param(pod(spec={"schedulingGates": [{"name": "g"}]}), world(), TO_MAIN, "scheduling gate", id="gated"),
     ],
 )  # fmt: skip
@@ -129,14 +144,45 @@ def test_what_is_in_the_way_is_told(of: Object, in_world: ImportWorld, settings:
     assert text in found.text
 
 
+def stored(step: ImportStep, status: Object) -> ImportWorld:
+    """The world after an import that was killed."""
+    return world(workloads={"u": [{**step.workload, "status": status}]})
+
+
+def reserved(step: ImportStep) -> Object:
+    """The status of an admitted Workload."""
+    condition = {"type": "QuotaReserved", "status": "True", "reason": "r", "message": "", "lastTransitionTime": None}
+    return {"admission": admission_json(step.admission), "conditions": [condition]}
+
+
 def test_who_is_to_stay_out_or_is_imported_already_is_skipped() -> None:
     """A Workload without admission, or a pod without its label, is gone on with."""
-    there = {"metadata": {"name": "w", "namespace": "ns"}, "status": {"admission": {"clusterQueue": "team"}}}
-    managed = pod(labels={"kueue.x-k8s.io/managed": "true"})
+    managed = pod(labels={"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "main"})
+    first = plan(pod(), world(), TO_MAIN)
+    assert isinstance(first, ImportStep)
+    there, waits = stored(first, reserved(first)), stored(first, {})
     assert isinstance(plan(pod(), world(), ImportSettings(rules=[MappingRule(skip=True)])), Skipped)
-    assert isinstance(plan(managed, world(workloads={"u": there}), TO_MAIN), Skipped)
-    unlabelled = plan(pod(), world(workloads={"u": there}), TO_MAIN)
-    waiting = plan(managed, world(workloads={"u": {**there, "status": {}}}), TO_MAIN)
+    assert isinstance(plan(managed, there, TO_MAIN), Skipped)
+    unlabelled, waiting = plan(pod(), there, TO_MAIN), plan(managed, waits, TO_MAIN)
     assert isinstance(unlabelled, ImportStep)
     assert isinstance(waiting, ImportStep)
-    assert waiting.workload["metadata"]["name"] == "w"
+    assert waiting.workload["metadata"]["name"] == unlabelled.workload["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        pytest.param({"spec": {"podSets": []}}, "describes other pods", id="other-pods"),
+        pytest.param({"status": {"admission": {"clusterQueue": "other"}}}, "other flavors or places", id="other-queue"),
+        pytest.param({"status": {"conditions": [{"type": "Finished", "status": "True"}]}}, "is over", id="finished"),
+    ],
+)
+def test_a_workload_that_says_something_else_is_in_the_way(change: Object, text: str) -> None:
+    """Nothing is charged that is not true."""
+    first = plan(pod(), world(), TO_MAIN)
+    assert isinstance(first, ImportStep)
+    there = {**first.workload, "status": reserved(first)}
+    there = {**there, **{key: {**there[key], **value} for key, value in change.items()}}
+    found = plan(pod(), world(workloads={"u": [there]}), TO_MAIN)
+    assert isinstance(found, ImportProblem)
+    assert text in found.text

@@ -99,10 +99,10 @@ def import_pods(
     kqueue import -n team-a --queuelabel app --queuemapping train=main,notebook=small
     kqueue import -n team-a --queuemapping-file rules.yaml --dry-run=false
 
-    Without --dry-run=false the command only checks.  A job is imported with its pods, a group of pods as a whole; rules
-    match by their pods, and by labels of the job.  Flavors and domains are those of the nodes on which the pods run.
-    The integrations of the imported kinds must be off meanwhile.  Nothing is imported while anything that runs in the
-    namespaces has no rule or cannot be imported.  The command may be stopped and run again.
+    Without --dry-run=false the command only checks.  A job is imported with its pods, a group of pods as a whole.
+    Rules match pods; the labels of a job count before those of its pods.  Flavors and domains are those of the nodes on
+    which the pods run.  The integrations of the imported kinds must be off meanwhile.  Nothing is imported while
+    anything that runs in the namespaces has no rule or cannot be imported.  The command may be stopped and run again.
 
     Exit codes: 0 all can be, or were, imported; 1 some cannot; 2 the call is wrong.
     """

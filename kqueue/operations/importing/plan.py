@@ -144,11 +144,11 @@ def _workloads(unit: Unit, world: ImportWorld) -> Sequence[Object]:
 
 
 def _rule(unit: Unit, listed: Sequence[MappingRule]) -> MappingRule:
-    """Return the rule for all pods of the unit; the labels of a job count where its pods have none of that key."""
+    """Return the rule for all pods of the unit; labels of a job count before those of its pods, which play roles."""
     own = labels_of(unit.obj) if unit.is_job else {}
     found = []
     for pod in unit.pods:
-        meta = {**mapping(pod, "metadata"), "labels": {**own, **labels_of(pod)}}
+        meta = {**mapping(pod, "metadata"), "labels": {**labels_of(pod), **own}}
         rule = rule_for({**pod, "metadata": meta}, listed)
         if rule is None:
             raise RefusalError("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")

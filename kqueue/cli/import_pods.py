@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kqueue.cli.output import printable
+from kqueue.cli.output import Output, OutputOption, printable, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,19 +18,12 @@ if TYPE_CHECKING:
     from kqueue.operations.importing.mapping import MappingRule
     from kqueue.operations.importing.plan import ImportSettings, ImportStep
     from kqueue.operations.importing.survey import Survey
-    from kqueue.operations.importing.units import Unit
+    from kqueue.operations.importing.units import ImportUnit
     from kqueue.runtime.client import Client
 
 _FAILED = 1
 _SHOWN = 5
 """Objects that are named for each reason, unless the user wants all."""
-
-
-class Format(StrEnum):
-    """Values of --output."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class DryRunValue(StrEnum):
@@ -68,7 +60,6 @@ _QpsOption = Annotated[float, typer.Option(min=0.1, help="Requests per second.")
 _BurstOption = Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")]
 _ConcurrentWorkersOption = Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)]
 _VerboseOption = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every object.")]
-_OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)]
 _ConfigOption = Annotated[
     Path | None, typer.Option(help="The controller's Configuration file: Lease, gates, what counts as quota.")
 ]
@@ -91,7 +82,7 @@ def import_pods(
     config: _ConfigOption = None,
     kubeconfig: _KubeconfigOption = None,
     context: _ContextOption = None,
-    output: _OutputOption = (Format.TEXT),
+    output: OutputOption = (Output.TEXT),
 ) -> None:
     """Bring running jobs, groups of pods and pods under management: each gets an admitted Workload, and its queue.
 
@@ -171,7 +162,7 @@ class _Work:
         namespaces: tuple[str, ...],
         *,
         verbose: bool,
-        output: Format,
+        output: Output,
     ) -> None:
         self._configuration, self._settings = configuration, settings
         self._namespaces, self._verbose, self._output = namespaces, verbose, output
@@ -188,17 +179,17 @@ class _Work:
         sound = not found.problems
         if write and sound:
             await self._refuse_while_labels_are(client, found)
-        if self._output is Format.TEXT:
+        if self._output is Output.TEXT:
             self._print(found)
         importer = Importer(client, SystemClock(), self._report_step)
         if write and sound:
             await importer.run(found.steps, at_once=at_once)
-            if self._output is Format.TEXT:
+            if self._output is Output.TEXT:
                 print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
         elif write:
             print("nothing was imported", file=sys.stderr)
-        if self._output is Format.JSON:
-            print(json.dumps({**_as_json(found), "imported": importer.imported, "failed": importer.failed}, indent=2))
+        if self._output is not Output.TEXT:
+            show({**_as_json(found), "imported": importer.imported, "failed": importer.failed}, self._output)
         return sound and importer.failed == 0
 
     def _print(self, found: Survey) -> None:
@@ -250,7 +241,8 @@ class _Work:
         from kqueue.operations.removal.survey import still_registered
 
         kinds = frozenset(step.unit.kind.framework for step in found.steps if step.unit.is_job)
-        registered = await still_registered(client, kinds) if kinds else []
+        declared = self._configuration.integrations.declared_kinds
+        registered = await still_registered(client, kinds, declared) if kinds else []
         if registered:
             raise ConfigError(
                 f"webhooks of {', '.join(registered)} are registered, and refuse a queue for jobs that run: take these "
@@ -264,7 +256,7 @@ class _Work:
             print(f"{_name(step.unit)} imported", file=sys.stderr)
 
 
-def _name(unit: Unit) -> str:
+def _name(unit: ImportUnit) -> str:
     """Return kind, namespace and name; a pod without its kind."""
     key = printable(f"{unit.namespace}/{unit.name}")
     return f"{unit.noun} {key}" if unit.is_job or unit.group else key
@@ -293,5 +285,5 @@ def _as_json(found: Survey) -> dict[str, Any]:
     }
 
 
-def _reference(unit: Unit) -> dict[str, Any]:
+def _reference(unit: ImportUnit) -> dict[str, Any]:
     return {"kind": unit.noun, "namespace": unit.namespace, "name": unit.name, "pods": len(unit.pods)}

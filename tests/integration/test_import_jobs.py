@@ -1,8 +1,9 @@
-"""Jobs, JobSets and groups of pods that run come under management whole, and run on to their end."""
+"""Jobs of all forms and groups of pods that run come under management whole, and run on to their end."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.integration.road import KUEUE, Object, Road, has, hosts_of, job, make
 from tests.integration.test_import import import_pods
 from tests.integration.test_jobset import IN_ONE_RACK, jobset, replicated
 from tests.integration.test_pods import Pods
+from tests.integration.test_training_jobs import replicas
+from tests.integration.training_double import collection, define, training_runs
 
 pytestmark = pytest.mark.slow
 
@@ -27,44 +30,49 @@ CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {leaderElect: false}
-integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod]}
+integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, kubeflow.org/pytorchjob, pod]}
 """
 LONG = 600
 QUEUE = f"{KUEUE}/clusterqueues/team"
 
 
 class Tenant(Pods):
-    """One tenant with three racks of two hosts; a job, a JobSet and a group run on one rack each, without a queue."""
+    """One tenant with four racks of two hosts; a job of each form and a group run on one rack each, without a queue."""
 
     @property
     def jobsets(self) -> str:
         return f"{JOBSETS}/namespaces/{self.namespace}/jobsets"
 
     async def begin(self) -> None:
-        """Start all three and wait until their six pods run."""
+        """Start all four and wait until their eight pods run."""
         made = job("train", self.namespace, pods=2, run_seconds=LONG)
         parts = [replicated(name, run_seconds=LONG, asked=IN_ONE_RACK) for name in ("leader", "workers")]
         sets = jobset("set", self.namespace, *parts)
         templates = [one["template"]["spec"]["template"] for one in sets["spec"]["replicatedJobs"]]
+        types = {name: replicas(1, LONG) for name in ("Master", "Worker")}
+        torch: Object = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "torch"}}
+        torch["spec"] = {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": types}
         for obj, path, some, rack in (
             (made, self.jobs, [made["spec"]["template"]], "rack-0-0"),
             (sets, self.jobsets, templates, "rack-0-1"),
+            (torch, collection("PyTorchJob", self.namespace), [t["template"] for t in types.values()], "rack-0-3"),
         ):
-            obj["metadata"]["labels"], obj["spec"]["suspend"] = {"app": "train"}, False
+            obj["metadata"]["labels"] = {"app": "train"}
+            obj["spec"].pop("suspend", None)
             for template in some:
                 template["spec"]["nodeSelector"] = {RACK_LABEL: rack}
             await self.cluster.request("POST", path, obj)
         for number in range(2):
-            level = {"podset_required_topology": RACK_LABEL}
-            pod = self.made(f"g-{number}", group="g", total=2, queue=None, index=number, **level)
+            pod = self.made(f"g-{number}", group="g", total=2, queue=None, index=number)
             pod["metadata"]["labels"]["app"] = "train"
+            pod["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"] = RACK_LABEL
             pod["spec"]["nodeSelector"] = {RACK_LABEL: "rack-0-2"}
             await self.cluster.request("POST", self.pods, pod)
 
         def run(listed: Object) -> bool:
-            return [pod["status"].get("phase") for pod in listed["items"]] == ["Running"] * 6
+            return [pod["status"].get("phase") for pod in listed["items"]] == ["Running"] * 8
 
-        await self.cluster.until(self.pods, run, what="six pods run")
+        await self.cluster.until(self.pods, run, what="eight pods run")
 
     async def places(self) -> dict[str, str]:
         """The node of each pod by its UID."""
@@ -76,14 +84,14 @@ class Tenant(Pods):
         listed = (await self.cluster.get(self.workloads))["items"]
         return {w["metadata"]["ownerReferences"][0]["name"].partition("-")[0]: w for w in listed}
 
-    async def patch(self, path: str, patch: Object) -> None:
+    async def write(self, path: str, patch: Object) -> None:
         await self.cluster.request("PATCH", path, patch, content_type=MERGE_PATCH)
 
     async def succeed(self, begin: str) -> None:
         """End the pods whose names begin so, as their kubelets would."""
         for pod in (await self.cluster.get(self.pods))["items"]:
             if (name := pod["metadata"]["name"]).startswith(begin):
-                await self.patch(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
+                await self.write(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
 
     async def until_finished(self, name: str) -> None:
         def finished(listed: Object) -> bool:
@@ -102,13 +110,14 @@ def gpus(queue: Object) -> str:
 
 
 async def test_what_runs_is_imported_whole_and_runs_to_its_end(
-    either_plane: Plane, capsys: pytest.CaptureFixture[str]
+    either_plane: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Quota and racks are charged for them meanwhile, nothing is restarted, and a gang waits for the first free rack."""
-    road: Road = await make_road(either_plane.cluster, shape=(1, 3, 2), gpus=80)
+    road: Road = await make_road(either_plane.cluster, shape=(1, 4, 2), gpus=96)
+    await define(road.cluster, tmp_path, ["PyTorchJob"])
     tenant, cluster = Tenant(road.cluster, road.namespace), road.cluster
     rules = ("-n", road.namespace, "--queuelabel", "app", "--queuemapping", "train=main")
-    async with jobsets_run(either_plane):
+    async with jobsets_run(either_plane), training_runs(road.cluster, ["PyTorchJob"]):
         await tenant.begin()
         before = await tenant.places()
         checked = await import_pods(either_plane, capsys, *rules, "-o", "json")
@@ -116,10 +125,10 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
         done = await import_pods(either_plane, capsys, *rules, "--dry-run=false")
         first = await tenant.named()
         unlabelled: dict[str, Any] = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}}
-        await tenant.patch(f"{road.jobs}/train", unlabelled)  # as if the import had been killed here
-        await tenant.patch(f"{tenant.jobsets}/set", unlabelled)  # or here
+        await tenant.write(f"{road.jobs}/train", unlabelled)  # as if the import had been killed here
+        await tenant.write(f"{tenant.jobsets}/set", unlabelled)  # or here
         wiped: dict[str, Any] = {"status": {"admission": None, "conditions": []}}
-        await tenant.patch(f"{road.workloads}/{first['set']['metadata']['name']}/status", wiped)
+        await tenant.write(f"{road.workloads}/{first['set']['metadata']['name']}/status", wiped)
         again = await import_pods(either_plane, capsys, *rules, "--dry-run=false")
         stored = await tenant.named()
 
@@ -130,7 +139,7 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
         timings = Timings(queue_flush_window=0.1, status_refresh_window=0.2)
         async with running(parse(CONFIGURATION, source="test"), flags, timings=timings) as process:
             await process.operator.ready.wait()
-            charged = await cluster.until(QUEUE, lambda q: gpus(q) == "48", what="the quota of six hosts is given")
+            charged = await cluster.until(QUEUE, lambda q: gpus(q) == "64", what="the quota of eight hosts is given")
             await road.submit("late", pods=2, run_seconds=LONG)
             await road.until_workload("late", "QuotaReserved", status="False")
             meanwhile = await tenant.places()
@@ -140,7 +149,8 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
             racks = await road.racks_of("late")
             await tenant.succeed("set-")
             await tenant.succeed("g-")
-            for name in ("train", "set", "g"):
+            await tenant.succeed("torch-")
+            for name in ("train", "set", "g", "torch"):
                 await tenant.until_finished(name)
             await cluster.until(QUEUE, lambda q: gpus(q) == "16", what="the quota of the others is free")
             at_the_end = await tenant.places()
@@ -148,18 +158,19 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
 
     report = json.loads(checked[1])
     assert (checked[0], report["kinds"]) == (
-        0, {kind: {"importable": 1, "skipped": 0, "refused": 0} for kind in ("Job", "JobSet", "Pod group")}
+        0, {kind: {"importable": 1, "skipped": 0, "refused": 0} for kind in ("Job", "JobSet", "Pod group", "PyTorchJob")}
     )  # fmt: skip
     assert nothing == []
-    assert (done[0], "3 imported" in done[1]) == (0, True)
-    assert (again[0], "2 imported" in again[1], "1 are skipped or managed" in again[1]) == (0, True, True)
+    assert (done[0], "4 imported" in done[1]) == (0, True)
+    assert (again[0], "2 imported" in again[1], "2 are skipped or managed" in again[1]) == (0, True, True)
     assert {name: w["metadata"]["uid"] for name, w in stored.items()} == {
         name: w["metadata"]["uid"] for name, w in first.items()
     }
     assert {name: sorted(hosts_of(w)) for name, w in stored.items()} == {
-        "train": ["node-0-0-0", "node-0-0-1"], "set": ["node-0-1-0", "node-0-1-1"], "g": ["node-0-2-0", "node-0-2-1"]
+        "train": ["node-0-0-0", "node-0-0-1"], "set": ["node-0-1-0", "node-0-1-1"], "g": ["node-0-2-0", "node-0-2-1"],
+        "torch": ["node-0-3-0", "node-0-3-1"],
     }  # fmt: skip
-    assert charged["status"]["admittedWorkloads"] == 3
+    assert charged["status"]["admittedWorkloads"] == 4
     assert meanwhile == before, "nothing was restarted"
     assert racks == {("block-0", "rack-0-0")}
     assert before.items() <= at_the_end.items()

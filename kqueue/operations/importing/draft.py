@@ -23,7 +23,7 @@ from kqueue.jobs.workload import Priority, workload_for
 from kqueue.operations.importing.members import members_of
 from kqueue.operations.importing.places import node_of
 from kqueue.operations.importing.refusal import RefusalError
-from kqueue.operations.importing.units import Unit, controller_of
+from kqueue.operations.importing.units import ImportUnit, controller_of
 
 Object = Mapping[str, Any]
 PriorityOf = Callable[[JSON, Sequence[JSON]], Priority]
@@ -39,7 +39,7 @@ class Draft:
 
 
 def draft(
-    unit: Unit, labels: Mapping[str, str], *, priority: PriorityOf, switches: JobFeatures, copied: CopiedKeys
+    unit: ImportUnit, labels: Mapping[str, str], *, priority: PriorityOf, switches: JobFeatures, copied: CopiedKeys
 ) -> Draft:
     """Return the Workload of a unit that will have these labels, with the name that the controllers give it.
 
@@ -68,7 +68,7 @@ def draft(
 _REMEDY = "create it anew with a queue"
 
 
-def _its(unit: Unit, pod: Object) -> str:
+def _its(unit: ImportUnit, pod: Object) -> str:
     return f"its pod {text(pod, 'metadata', 'name')}" if unit.is_job or unit.group else "it"
 
 
@@ -77,7 +77,7 @@ def _labelled(obj: Object, labels: Mapping[str, str]) -> JSON:
     return {**obj, "metadata": {**meta, "labels": {**mapping(meta, "labels"), **labels}}}
 
 
-def _refuse_job(unit: Unit, switches: JobFeatures) -> None:
+def _refuse_job(unit: ImportUnit, switches: JobFeatures) -> None:
     """Refuse jobs that another controller runs or stops, and jobs whose Workload has parts that no import can make."""
     kind, job = unit.kind, dict(unit.obj)
     above = controller_of(job)
@@ -96,7 +96,7 @@ def _refuse_job(unit: Unit, switches: JobFeatures) -> None:
         raise RefusalError(f"admission gates hold it, {', '.join(rules.admission_gates(job))}: remove them first")
 
 
-def _refuse_parts(unit: Unit, pod_sets: Sequence[JSON], members: Mapping[str, Sequence[Object]]) -> None:
+def _refuse_parts(unit: ImportUnit, pod_sets: Sequence[JSON], members: Mapping[str, Sequence[Object]]) -> None:
     """Refuse a job whose pods do not all run: its Workload would claim more, or its missing pods start later without a
     place.
     """
@@ -116,7 +116,7 @@ def _refuse_unbound(pods: Sequence[Object]) -> None:
 
 
 def _of_group(
-    unit: Unit, labels: Mapping[str, str], *, priority: PriorityOf, switches: JobFeatures, copied: CopiedKeys
+    unit: ImportUnit, labels: Mapping[str, str], *, priority: PriorityOf, switches: JobFeatures, copied: CopiedKeys
 ) -> Draft:
     ref = GangRef.of_key(unit.group)
     if not is_of_kueue(unit.group):
@@ -144,7 +144,7 @@ def _of_group(
     return Draft(workload=built, members=found)
 
 
-def foreign_workload(unit: Unit, name: str) -> str:
+def foreign_workload(unit: ImportUnit, name: str) -> str:
     """Return the name of another Workload that a pod of the unit names; empty: none does."""
     for pod in unit.pods:
         named = annotations_of(pod).get(names.WORKLOAD_ANNOTATION, "")

@@ -71,7 +71,7 @@ def _has(labels: Mapping[str, str], flavor: Object) -> bool:
     return strings(flavor, "spec", "nodeLabels").items() <= labels.items()
 
 
-class Places:
+class NodePlaces:
     """The domains of the pods of one workload."""
 
     def __init__(self, flavors: Mapping[str, Object], topologies: Mapping[str, Object], nodes: NodeLabels) -> None:

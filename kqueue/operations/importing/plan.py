@@ -27,9 +27,9 @@ from kqueue.kube import names as kube_names
 from kqueue.model.pod_sets import pod_sets_of
 from kqueue.operations.importing.draft import Draft, draft, foreign_workload
 from kqueue.operations.importing.mapping import MappingRule, rule_for
-from kqueue.operations.importing.places import Places, flavors_of, node_of
+from kqueue.operations.importing.places import NodePlaces, flavors_of, node_of
 from kqueue.operations.importing.refusal import RefusalError
-from kqueue.operations.importing.units import Unit
+from kqueue.operations.importing.units import ImportUnit
 from kqueue.operations.importing.world import ImportWorld, drains
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import status
@@ -52,10 +52,10 @@ class ImportSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ImportChange:
     """Labels and annotations to set on one object, while it is as planned."""
 
-    unit: Unit
+    unit: ImportUnit
     resource: ResourceType
     obj: Object
     labels: Mapping[str, str]
@@ -91,12 +91,12 @@ class Change:
 class ImportStep:
     """A unit that can be imported, with the objects to write."""
 
-    unit: Unit
+    unit: ImportUnit
     queue: str
     workload: Mapping[str, Any]
     """The Workload to create, or the existing one."""
     admission: Admission
-    changes: tuple[Change, ...]
+    changes: tuple[ImportChange, ...]
     """In the order in which they are made: a job gets its queue after its pods have been marked."""
 
 
@@ -111,7 +111,7 @@ class Skipped:
     """A unit that a rule leaves out, or that is managed already."""
 
 
-def plan(unit: Unit, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
+def plan(unit: ImportUnit, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
     """Return the import step for a unit, or the problem."""
     if _is_managed(unit, world):
         return Skipped()
@@ -122,7 +122,7 @@ def plan(unit: Unit, world: ImportWorld, settings: ImportSettings) -> ImportStep
         return ImportProblem(str(e))
 
 
-def _is_managed(unit: Unit, world: ImportWorld) -> bool:
+def _is_managed(unit: ImportUnit, world: ImportWorld) -> bool:
     """Whether a queue has admitted the unit already, or kqueue is about to stop it."""
     if not all(rules.queue_name(obj) for obj in _queued(unit)):
         return False
@@ -133,17 +133,17 @@ def _is_managed(unit: Unit, world: ImportWorld) -> bool:
     return managed and any(mapping(one, "status").get("admission") for one in there)
 
 
-def _queued(unit: Unit) -> Sequence[Object]:
+def _queued(unit: ImportUnit) -> Sequence[Object]:
     """Return the objects that get the label of the queue."""
     return (unit.obj,) if unit.is_job else unit.pods
 
 
-def _workloads(unit: Unit, world: ImportWorld) -> Sequence[Object]:
+def _workloads(unit: ImportUnit, world: ImportWorld) -> Sequence[Object]:
     key = f"{unit.namespace}/{unit.name}" if unit.group else text(unit.obj, "metadata", "uid")
     return world.workloads.get(key, ())
 
 
-def _rule(unit: Unit, listed: Sequence[MappingRule]) -> MappingRule:
+def _rule(unit: ImportUnit, listed: Sequence[MappingRule]) -> MappingRule:
     """Return the rule for all pods of the unit; labels of a job count before those of its pods, which play roles."""
     own = labels_of(unit.obj) if unit.is_job else {}
     found = []
@@ -159,7 +159,7 @@ def _rule(unit: Unit, listed: Sequence[MappingRule]) -> MappingRule:
     return found[0]
 
 
-def _step(unit: Unit, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep:
+def _step(unit: ImportUnit, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep:
     for obj in _queued(unit):
         if rules.queue_name(obj) not in ("", queue):
             raise RefusalError(
@@ -201,8 +201,9 @@ def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
     return found
 
 
-def _priority(unit: Unit, obj: JSON, pod_sets: Sequence[JSON], world: ImportWorld) -> Priority:
-    source = priority_source(obj, pod_sets)
+def _priority(unit: ImportUnit, obj: JSON, pod_sets: Sequence[JSON], world: ImportWorld) -> Priority:
+    """Return the priority as the controllers find it; the pods name the cluster's default class, where it has one."""
+    source = priority_source(obj, pod_sets) or priority_source({}, [{"template": pod} for pod in unit.pods])
     if source is None:
         return Priority(value=min(whole(pod, "spec", "priority") or 0 for pod in unit.pods))
     value = world.priorities.get((source.kind, source.name))
@@ -220,7 +221,7 @@ def _admission(found: Draft, queue: Object, world: ImportWorld, settings: Import
     if problem := requests.problem(workload):
         raise RefusalError(problem)
     per_pod = requests.per_pod(workload)
-    places = Places(world.flavors, world.topologies, world.node_labels)
+    places = NodePlaces(world.flavors, world.topologies, world.node_labels)
     assigned: list[PodSetAssignment] = []
     for pod_set in pod_sets_of(workload, implied=False):
         pods, count = found.members[pod_set.name], pod_set.request.count
@@ -272,7 +273,7 @@ def _stored(found: Draft, stored: Sequence[Object], admission: Admission) -> Obj
 
 
 def _infos(
-    unit: Unit, workload: Object, admission: Admission, world: ImportWorld, switches: JobFeatures
+    unit: ImportUnit, workload: Object, admission: Admission, world: ImportWorld, switches: JobFeatures
 ) -> dict[str, PodSetInfo]:
     """Return the additions of the admission by pod set, by which kqueue knows the pods.
 
@@ -288,13 +289,15 @@ def _infos(
     return {info.name: info for info in infos}
 
 
-def _changes(unit: Unit, found: Draft, infos: Mapping[str, PodSetInfo], labels: Mapping[str, str]) -> Sequence[Change]:
-    changes: list[Change] = []
+def _changes(
+    unit: ImportUnit, found: Draft, infos: Mapping[str, PodSetInfo], labels: Mapping[str, str]
+) -> Sequence[ImportChange]:
+    changes: list[ImportChange] = []
     for name, pods in found.members.items():
         info = infos[name]
         more = {names.ROLE_HASH_ANNOTATION: name} if unit.group else {}
         changes += [
-            Change(
+            ImportChange(
                 unit=unit,
                 resource=PODS,
                 obj=pod,
@@ -305,5 +308,5 @@ def _changes(unit: Unit, found: Draft, infos: Mapping[str, PodSetInfo], labels: 
             for pod in pods
         ]
     if unit.is_job:
-        changes.append(Change(unit=unit, resource=resource_of(unit.kind), obj=unit.obj, labels=labels))
+        changes.append(ImportChange(unit=unit, resource=resource_of(unit.kind), obj=unit.obj, labels=labels))
     return changes

@@ -14,7 +14,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from kqueue.operations.importing.plan import Change, ImportStep
+from kqueue.operations.importing.plan import ImportChange, ImportStep
 from kqueue.runtime.client import Client
 from kqueue.state import status
 from kqueue.state.conditions import Stamp
@@ -57,7 +57,7 @@ class Importer:
         """Write Workload, admission, marks of pods, and then the label of the queue.
 
         The label is last: if the import ends early and a controller starts, the controller would stop a job or pod that
-        has the label but no admitted Workload.  What has changed since the plan is not imported.
+        has the label but no admitted Workload.  A unit that has changed since the plan is not imported.
         """
         namespace, name = step.unit.namespace, str(step.workload["metadata"]["name"])
         stored = await self._created(step.workload, name, namespace)
@@ -74,7 +74,7 @@ class Importer:
                 await self._let_go(name, namespace)
                 raise ConflictError(f"{obstacle}: run the command again")
 
-    async def _change(self, change: Change, namespace: str) -> str:
+    async def _change(self, change: ImportChange, namespace: str) -> str:
         """Make one change; return why it is not to be made any more, empty: it is made."""
         name = str(change.obj["metadata"]["name"])
         for attempt in range(_ATTEMPTS):

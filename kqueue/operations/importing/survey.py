@@ -10,18 +10,18 @@ from kqueue.config.policy import Integrations
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.registry import declared_for
 from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, plan
-from kqueue.operations.importing.units import Unit, units_in
+from kqueue.operations.importing.units import ImportUnit, units_in
 from kqueue.operations.importing.world import jobs_in, pods_in, read_world
 from kqueue.runtime.client import Client
 
 
 @dataclass(slots=True)
 class Survey:
-    """What can be imported, is left out, and cannot be imported."""
+    """The units that can be imported, those that are left out, and those that cannot be imported."""
 
     steps: list[ImportStep] = field(default_factory=list)
-    skipped: list[Unit] = field(default_factory=list)
-    problems: dict[str, list[Unit]] = field(default_factory=lambda: defaultdict(list))
+    skipped: list[ImportUnit] = field(default_factory=list)
+    problems: dict[str, list[ImportUnit]] = field(default_factory=lambda: defaultdict(list))
     """Units by the reason."""
 
     @property

@@ -1,4 +1,4 @@
-"""What is imported as a whole: a job with its pods, a group of pods, or a single pod.
+"""The units of an import: a job with its pods, a group of pods, or a single pod, each imported as a whole.
 
 A pod belongs to the topmost job above it in the chain of controllers.  Where the chain passes through an object of a
 kind that kqueue does not read, the labels by which the job's kind selects its pods decide.  A label alone makes no pod
@@ -29,7 +29,7 @@ _LEVELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ImportUnit:
     """One job, group of pods, or pod, with its pods that have not ended."""
 
     kind: JobKind
@@ -66,7 +66,7 @@ def controller_of(obj: Object) -> Mapping[str, Any]:
     return next((o for o in objects(obj, "metadata", "ownerReferences") if o.get("controller") is True), {})
 
 
-def units_in(jobs: Sequence[Job], pods: Sequence[Object], switches: JobFeatures) -> list[Unit]:
+def units_in(jobs: Sequence[Job], pods: Sequence[Object], switches: JobFeatures) -> list[ImportUnit]:
     """Return all units that have pods which have not ended: jobs, then groups, then single pods.
 
     Jobs that have finished or are being deleted are left out with their pods, and single pods that are being deleted.
@@ -87,15 +87,15 @@ def units_in(jobs: Sequence[Job], pods: Sequence[Object], switches: JobFeatures)
         elif not pod_view.is_deleting(pod):
             alone.append(pod)
     found = [
-        Unit(kind=kind, obj=obj, pods=tuple(of_jobs[uid]))
+        ImportUnit(kind=kind, obj=obj, pods=tuple(of_jobs[uid]))
         for uid, (kind, obj) in tree.jobs.items()
         if uid in of_jobs and not pod_view.is_deleting(obj) and kind.finished(dict(obj)) is None
     ]
     found += [
-        Unit(kind=SINGLE_POD, obj=members[0], pods=tuple(members), group=key, group_name=name)
+        ImportUnit(kind=SINGLE_POD, obj=members[0], pods=tuple(members), group=key, group_name=name)
         for (key, name), members in of_groups.items()
     ]
-    return found + [Unit(kind=SINGLE_POD, obj=pod, pods=(pod,)) for pod in alone]
+    return found + [ImportUnit(kind=SINGLE_POD, obj=pod, pods=(pod,)) for pod in alone]
 
 
 class _Tree:

@@ -25,7 +25,7 @@ from kqueue.controllers.leftovers import (
 )
 from kqueue.controllers.resources import resource_of
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
-from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.catalog import BY_FRAMEWORK, webhook_path
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.gang.batch_process import KIND, PLURAL
 from kqueue.jobs.gang.registry import dialect_of
@@ -257,9 +257,15 @@ def _entries(framework: str) -> list[str]:
     return [*found, f"m{group.word}.kb.io"] if group is not None and group.is_ours else found
 
 
-async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
-    """Return the integrations whose webhooks are registered, because a controller runs with them."""
+async def still_registered(
+    client: Client, integrations: frozenset[str], declared: Iterable[DeclaredKind] = ()
+) -> list[str]:
+    """Return the integrations whose webhooks are registered, because a controller runs with them; `declared` are the
+    kinds that the configuration declares.
+    """
     paths = {f"/mutate-{FRAMEWORKS[name].webhook_path}": name for name in integrations if name in FRAMEWORKS}
+    kinds = [Declared(one) for one in declared if one.framework in integrations]
+    paths |= {f"/mutate-{webhook_path(kind)}": kind.framework for kind in kinds}
     entries = {entry: name for name in integrations if name in GANG_DIALECTS for entry in _entries(name)}
     asked: set[str] = set()
     for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):

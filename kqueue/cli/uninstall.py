@@ -219,7 +219,7 @@ class _Work:
         from kqueue.operations.removal.survey import still_registered
 
         if self._scope.integrations:
-            active = await still_registered(client, self._scope.integrations)
+            active = await still_registered(client, self._scope.integrations, self._scope.declared)
             if active:
                 raise ConfigError(
                     f"webhooks of {', '.join(active)} are still registered: take it out of integrations.frameworks and "

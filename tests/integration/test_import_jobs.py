@@ -112,7 +112,10 @@ def gpus(queue: Object) -> str:
 async def test_what_runs_is_imported_whole_and_runs_to_its_end(
     either_plane: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Quota and racks are charged for them meanwhile, nothing is restarted, and a gang waits for the first free rack."""
+    """Quota and racks are charged for them meanwhile, nothing is restarted, and a gang waits for the first free rack.
+
+    An imported job that is evicted stops, and starts again as any other.
+    """
     road: Road = await make_road(either_plane.cluster, shape=(1, 4, 2), gpus=96)
     await define(road.cluster, tmp_path, ["PyTorchJob"])
     tenant, cluster = Tenant(road.cluster, road.namespace), road.cluster
@@ -143,10 +146,21 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
             await road.submit("late", pods=2, run_seconds=LONG)
             await road.until_workload("late", "QuotaReserved", status="False")
             meanwhile = await tenant.places()
+            extra = job("extra", road.namespace, pods=1, run_seconds=LONG, gpus=0, required=None)
+            extra["metadata"]["labels"], extra["spec"]["suspend"] = {"app": "train"}, False
+            await cluster.request("POST", road.jobs, extra)
+            await cluster.until(f"{road.jobs}/extra", lambda j: j["status"].get("active"), what="another job runs")
+            late = await import_pods(either_plane, capsys, *rules, "--dry-run=false")
             await tenant.succeed("train-")
             await road.until_complete("train")
             await road.until_workload("late", "PodsReady")
             racks = await road.racks_of("late")
+            torch = f"{road.workloads}/{stored['torch']['metadata']['name']}"
+            await tenant.write(torch, {"spec": {"active": False}})
+            await cluster.until(QUEUE, lambda q: gpus(q) == "48", what="the evicted job has given its quota back")
+            await tenant.write(torch, {"spec": {"active": True}})
+            await tenant.until_running("torch-master-0", "torch-worker-0")
+            restarted = await cluster.get(torch)
             await tenant.succeed("set-")
             await tenant.succeed("g-")
             await tenant.succeed("torch-")
@@ -170,9 +184,13 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
         "train": ["node-0-0-0", "node-0-0-1"], "set": ["node-0-1-0", "node-0-1-1"], "g": ["node-0-2-0", "node-0-2-1"],
         "torch": ["node-0-3-0", "node-0-3-1"],
     }  # fmt: skip
+    assert late[0] == 2
+    assert "webhooks of batch/job are registered" in late[1]
     assert charged["status"]["admittedWorkloads"] == 4
     assert meanwhile == before, "nothing was restarted"
     assert racks == {("block-0", "rack-0-0")}
-    assert before.items() <= at_the_end.items()
+    kept = {uid for uid, node in before.items() if not node.startswith("node-0-3-")}
+    assert kept < at_the_end.keys()
+    assert sorted(hosts_of(restarted)) == ["node-0-3-0", "node-0-3-1"]
     assert has(ended, "Completed")
     assert ended["status"].get("restarts", 0) == 0

@@ -567,6 +567,13 @@ async def test_an_integration_that_is_still_on_is_seen(client: Client) -> None:
     assert await still_registered(client, frozenset({"deployment"})) == []
 
 
+async def test_a_declared_kind_that_is_still_on_is_seen(client: Client) -> None:
+    await client.create(MUTATING, webhooks("ours", True, "/mutate-example-com-v1-train"))
+
+    assert await still_registered(client, frozenset({DECLARED.framework}), (DECLARED,)) == [DECLARED.framework]
+    assert await still_registered(client, frozenset({"pod"}), (DECLARED,)) == []
+
+
 async def test_a_dialect_that_is_still_on_is_seen(client: Client) -> None:
     """All dialects share the path of pods; the entry's name tells them apart."""
     made = webhooks("ours", True)

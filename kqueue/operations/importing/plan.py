@@ -68,7 +68,7 @@ class ImportChange:
         what = f"{self.resource.kind} {text(now, 'metadata', 'name')}"
         if text(now, "metadata", "uid") != text(self.obj, "metadata", "uid") or pod_view.is_deleting(now):
             return f"{what} was deleted meanwhile"
-        if self.resource is PODS:
+        if self.resource == PODS:
             moved = node_of(now) != node_of(self.obj)
             return f"{what} ended or moved meanwhile" if moved or pod_view.is_terminated(now) else ""
         if self.unit.kind.is_suspended(dict(now)) or self.unit.kind.finished(dict(now)) is not None:

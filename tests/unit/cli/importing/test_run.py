@@ -1,0 +1,176 @@
+"""An import writes in an order that may end anywhere, and takes nothing that has changed since it was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kqueue.clock import SystemClock
+from kqueue.controllers.resources import NODES, PODS, WORKLOADS, resource_of
+from kqueue.errors import UnreachableError
+from kqueue.jobs.job import BatchJob
+from kqueue.jobs.switches import JobFeatures
+from kqueue.operations.importing.plan import ImportStep, plan
+from kqueue.operations.importing.run import Importer
+from kqueue.operations.importing.units import units_in
+from kqueue.operations.importing.world import read_world
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from kqueue.sandbox import Sandbox
+from tests.unit.cli.importing.running import KUEUE, RACK, TO_MAIN, Object, job, pod, template, world
+
+JOBS = resource_of(BatchJob())
+QUEUE = f"{KUEUE}/queue-name"
+Write = Callable[[Client], Awaitable[Any]]
+
+
+class Interrupted(Client):
+    """A client that does something else before a write, or dies there."""
+
+    def __init__(self, url: str, at: ResourceType, meanwhile: Write | None = None) -> None:
+        super().__init__(url)
+        self.at, self.meanwhile, self.writes = at, meanwhile, list[ResourceType]()
+
+    async def patch(self, resource: ResourceType, *rest: Any, **more: Any) -> Any:
+        if resource == self.at and self.meanwhile is None:
+            raise UnreachableError("killed")
+        if resource == self.at and resource not in self.writes:
+            self.writes.append(resource)
+            assert self.meanwhile is not None
+            await self.meanwhile(self)
+        return await super().patch(resource, *rest, **more)
+
+
+@dataclass
+class Told:
+    """What was reported."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def __call__(self, step: ImportStep, problem: str) -> None:
+        self.problems.append(problem)
+
+
+async def planned(client: Client) -> ImportStep:
+    """The step for the job that runs, planned from what is stored now."""
+    pods = await client.list_json(PODS, "default")
+    jobs = [(BatchJob(), one) for one in await client.list_json(JOBS, "default")]
+    stored = await read_world(client, ["default"])
+    known = world(local_queues={("default", "main"): "team"}, workloads=stored.workloads)
+    [unit] = units_in(jobs, pods, JobFeatures())
+    found = plan(unit, known, TO_MAIN)
+    assert isinstance(found, ImportStep), getattr(found, "text", found)
+    return found
+
+
+async def begin(client: Client) -> None:
+    """Two pods of a job run on the hosts of a rack."""
+    template_of_two = template(podset_required_topology=RACK)
+    made = job(of=template_of_two)
+    made["metadata"] = {"name": "j", "namespace": "default"}
+    made["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    stored = await client.create(JOBS, made, "default")
+    for name, host in (("p0", "h00"), ("p1", "h01")):
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": host}})
+        one = pod(name, host, template_of_two, controller={"apiVersion": "batch/v1", "kind": "Job", **stored})
+        one["metadata"] = {k: v for k, v in one["metadata"].items() if k not in ("uid", "namespace")}
+        await client.create(PODS, {**one, "metadata": {**one["metadata"], "namespace": "default"}}, "default")
+
+
+async def run(client: Client, step: ImportStep) -> list[str]:
+    """Import; what was reported."""
+    told = Told()
+    await Importer(client, SystemClock(), told).run([step], at_once=1)
+    return told.problems
+
+
+async def end_a_pod(client: Client) -> None:
+    await Client.patch(client, PODS, "p1", {"status": {"phase": "Succeeded"}}, "default", subresource="status")
+
+
+async def suspend(client: Client) -> None:
+    await Client.patch(client, JOBS, "j", {"spec": {"suspend": True}}, "default")
+
+
+async def touch(client: Client) -> None:
+    await Client.patch(client, PODS, "p0", {"metadata": {"annotations": {"a": "b"}}}, "default")
+
+
+async def labels(client: Client) -> Object:
+    found: Object = (await client.get_json(JOBS, "j", "default"))["metadata"].get("labels") or {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at", "meanwhile", "text"),
+    [
+        pytest.param(PODS, end_a_pod, "Pod p1 ended or moved meanwhile", id="a-pod-ends"),
+        pytest.param(JOBS, None, "killed", id="killed-before-the-queue"),
+        pytest.param(PODS, None, "killed", id="killed-before-the-marks"),
+        pytest.param(WORKLOADS, None, "killed", id="killed-before-the-admission"),
+    ],
+)
+async def test_an_import_that_ends_early_queues_nothing(
+    sandbox: Sandbox, client: Client, at: ResourceType, meanwhile: Write | None, text: str
+) -> None:
+    """No controller stops the job then, and the next import ends as the first would have."""
+    await begin(client)
+    step = await planned(client)
+    async with Interrupted(sandbox.url, at, meanwhile) as interrupted:
+        [problem] = await run(interrupted, step)
+    left = await client.list_json(WORKLOADS, "default")
+    assert text in problem
+    assert QUEUE not in await labels(client)
+    if meanwhile is not None:
+        assert left == [], "the Workload is gone with the plan"
+        return
+    assert await run(client, await planned(client)) == [""]
+    [workload] = await client.list_json(WORKLOADS, "default")
+    assert workload["metadata"]["uid"] == left[0]["metadata"]["uid"]
+    assert workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    assert (await labels(client))[QUEUE] == "main"
+
+
+async def test_a_job_that_is_suspended_before_its_queue_is_left_alone(sandbox: Sandbox, client: Client) -> None:
+    """A queue would start it again."""
+    await begin(client)
+    step = await planned(client)
+    async with Interrupted(sandbox.url, PODS, suspend) as interrupted:
+        [problem] = await run(interrupted, step)
+    assert "Job j was stopped or ended meanwhile" in problem
+    assert QUEUE not in await labels(client)
+    assert await client.list_json(WORKLOADS, "default") == []
+
+
+async def test_other_writers_of_a_pod_do_not_disturb(sandbox: Sandbox, client: Client) -> None:
+    """The mark is made on the version that another client wrote in between."""
+    await begin(client)
+    step = await planned(client)
+    async with Interrupted(sandbox.url, PODS, touch) as interrupted:
+        assert await run(interrupted, step) == [""]
+    marked = (await client.get_json(PODS, "p0", "default"))["metadata"]["annotations"]
+    assert (marked["a"], marked[f"{KUEUE}/workload"]) == ("b", step.workload["metadata"]["name"])
+
+
+async def test_a_workload_that_a_cycle_admitted_elsewhere_is_not_taken(sandbox: Sandbox, client: Client) -> None:
+    """A controller that runs with the kind off may be faster than the import."""
+    await begin(client)
+    step = await planned(client)
+
+    async def admit(other: Client) -> None:
+        name = step.workload["metadata"]["name"]
+        condition = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                     "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+        admission = {"clusterQueue": "other", "podSetAssignments": []}
+        status = {"admission": admission, "conditions": [condition]}
+        await Client.patch(other, WORKLOADS, name, {"status": status}, "default", subresource="status")
+
+    async with Interrupted(sandbox.url, WORKLOADS, admit) as interrupted:
+        [first] = await run(interrupted, step)
+    [second] = await run(client, step)
+    assert first
+    assert "says something else" in second
+    assert QUEUE not in await labels(client)

@@ -219,6 +219,8 @@ OLDER_FIELDS_ANNOTATION: Final = "kqueue.dev/v1beta1"
 """Fields of v1beta1 without a place in v1beta2, as JSON.  The conversion writes and removes it."""
 JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
 """On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
+IMPORTED_ANNOTATION: Final = "kqueue.dev/imported"
+"""On the Workload of an imported job: the time of the reservation under which the job ran already."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 """How domains are chosen, on ClusterQueues, Cohorts, Topologies, jobs and Workloads (these win)."""
 PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced", "joint")

@@ -12,6 +12,7 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import utc_text
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json, is_given_up
@@ -301,9 +302,12 @@ def _is_pending(workload: wire.Workload) -> bool:
 def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
     """Whether the job's templates still have the additions of a start, so that another client has suspended the job.
 
+    A job that was imported with the present reservation ran without them.
     Additions that the Workload's own templates have, too, are older: a job that was stopped without its Workload keeps
     the additions of an earlier start.
     """
+    if _was_imported(workload):
+        return True
     said = {p.name: mapping(msgspec.to_builtins(p.template)) for p in workload.spec.pod_sets}
     for pod_set in pod_sets:
         now, before = mapping(pod_set, "template"), said.get(text(pod_set, "name"), {})
@@ -316,6 +320,14 @@ def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         elif _podset_label(now) and not _podset_label(before):  # without topology a start adds only this label
             return True
     return False
+
+
+def _was_imported(workload: wire.Workload) -> bool:
+    """Whether the Workload has the reservation with which it was imported; after an eviction it has another."""
+    reserved = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if reserved is None or reserved.status != "True" or reserved.last_transition_time is None:
+        return False
+    return workload.metadata.annotations.get(names.IMPORTED_ANNOTATION) == utc_text(reserved.last_transition_time)
 
 
 def _was_sliced(now: Mapping[str, Any], before: Mapping[str, Any], workload: wire.Workload) -> bool:

@@ -60,9 +60,11 @@ class Importer:
         has the label but no admitted Workload.  A unit that has changed since the plan is not imported.
         """
         namespace, name = step.unit.namespace, str(step.workload["metadata"]["name"])
-        stored = await self._created(step.workload, name, namespace)
+        stamp = Stamp(self._clock.now())
+        marks = {names.IMPORTED_ANNOTATION: stamp.text} if step.unit.is_job else {}
+        stored = await self._created(step.workload, marks, name, namespace)
         workload = msgspec.convert(stored, wire.Workload, strict=False)
-        patch = status.reserve(workload, step.admission, wanted=(), stamp=Stamp(self._clock.now()))
+        patch = status.reserve(workload, step.admission, wanted=(), stamp=stamp)
         if patch is not None:
             versioned = {**patch, "metadata": {"resourceVersion": workload.metadata.resource_version}}
             await self._client.patch(WORKLOADS, name, versioned, namespace, subresource="status")
@@ -93,14 +95,22 @@ class Importer:
                 return obstacle
         raise AssertionError("the last attempt returns or raises")
 
-    async def _created(self, workload: Mapping[str, Any], name: str, namespace: str) -> dict[str, Any]:
-        """Return the Workload, created now or found."""
-        if "resourceVersion" not in workload["metadata"]:
+    async def _created(
+        self, workload: Mapping[str, Any], marks: Mapping[str, str], name: str, namespace: str
+    ) -> dict[str, Any]:
+        """Return the Workload, created now or found, with these annotations unless it is admitted."""
+        meta = workload["metadata"]
+        if "resourceVersion" not in meta:
+            marked = {**workload, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **marks}}}
             try:
-                return await self._client.create(WORKLOADS, workload, namespace)
+                return await self._client.create(WORKLOADS, marked, namespace)
             except AlreadyExistsError:
                 pass  # an earlier attempt whose answer was lost
-        return await self._client.get_json(WORKLOADS, name, namespace)
+        found = await self._client.get_json(WORKLOADS, name, namespace)
+        if (found.get("status") or {}).get("admission") or not marks:
+            return found
+        same = {"uid": found["metadata"]["uid"], "annotations": marks}
+        return await self._client.patch(WORKLOADS, name, {"metadata": same}, namespace)
 
     async def _let_go(self, name: str, namespace: str) -> None:
         """Remove kqueue's finalizer, because no controller runs that would do so."""

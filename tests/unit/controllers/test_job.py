@@ -673,6 +673,21 @@ async def test_a_job_that_its_user_suspends_stays_suspended(make: Callable[..., 
     assert world.job["spec"]["suspend"] is True
 
 
+@pytest.mark.parametrize("present", [True, False], ids=["imported", "admitted again since"])
+async def test_an_imported_job_that_its_user_suspends_stays_suspended(make: Callable[..., Jobs], present: bool) -> None:
+    """Its template has no mark of a start; the Workload says with which reservation it was imported."""
+    world = make()
+    await world.queued()
+    world.admit()
+    reserved = next(c for c in world.found["status"]["conditions"] if c["type"] == "QuotaReserved")
+    at = reserved["lastTransitionTime"] if present else "2020-01-01T00:00:00Z"
+    world.client.change(WORKLOADS, f"team/{NAME}", {"metadata": {"annotations": {"kqueue.dev/imported": at}}})
+
+    await world.step()
+
+    assert (world.found["spec"]["active"], world.job["spec"]["suspend"]) == (not present, present)
+
+
 async def test_a_running_job_that_is_changed_is_stopped_and_queued_anew(make: Callable[..., Jobs]) -> None:
     """What runs is not what was admitted: suspended, restored, and a new Workload of the same name says what it is now."""
     world = make()

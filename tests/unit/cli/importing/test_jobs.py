@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kqueue.config.declared import DeclaredKind
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.infos import infos_at_start
 from kqueue.jobs.workload import belongs, equivalent
 from kqueue.operations.importing.mapping import MappingRule
@@ -83,6 +85,30 @@ def test_the_controller_recognises_the_workload_of_every_kind(framework: str) ->
     }
     assert all(QUEUE not in change.labels for change in marked), "the queue comes last"
     assert (queued.obj, dict(queued.labels)) == (obj, {QUEUE: "main"})
+
+
+def test_declared_kinds_are_imported_as_well() -> None:
+    """Whatever is told of the kind is enough: the import knows kinds by their adapters alone."""
+    kind = Declared(
+        DeclaredKind.model_validate(
+            {
+                "apiVersion": "example.com/v1", "kind": "Train", "suspend": "spec.hold",
+                "podSets": [{"name": "engine", "template": "spec.engine", "replicas": "spec.engines"}],
+                "succeeded": {"condition": "Arrived"}, "ready": {"count": "status.ready"},
+            }
+        )
+    )  # fmt: skip
+    obj: Object = {
+        "apiVersion": "example.com/v1", "kind": "Train", "metadata": {"name": "ice", "namespace": "ns", "uid": "ice"},
+        "spec": {"engines": 2, "engine": template(podset_required_topology=RACK)},
+    }  # fmt: skip
+    pods = of_job(obj, "h00", "h01", of=obj["spec"]["engine"])
+    [unit] = units_in([(kind, obj)], pods, SWITCHES)
+    step = plan(unit, world(), TO_MAIN)
+    assert isinstance(step, ImportStep), getattr(step, "text", step)
+    [assigned] = step.admission.pod_sets
+    assert (assigned.name, assigned.count, assigned.topology is not None) == ("engine", 2, True)
+    assert step.changes[-1].resource.plural == "trains"
 
 
 def changed(obj: Object, **parts: Any) -> Object:

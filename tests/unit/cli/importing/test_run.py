@@ -131,6 +131,8 @@ async def test_an_import_that_ends_early_queues_nothing(
     [workload] = await client.list_json(WORKLOADS, "default")
     assert workload["metadata"]["uid"] == left[0]["metadata"]["uid"]
     assert workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    [reserved] = [c for c in workload["status"]["conditions"] if c["type"] == "QuotaReserved"]
+    assert workload["metadata"]["annotations"]["kqueue.dev/imported"] == reserved["lastTransitionTime"]
     assert (await labels(client))[QUEUE] == "main"
 
 

@@ -221,6 +221,8 @@ JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
 """On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
 IMPORTED_ANNOTATION: Final = "kqueue.dev/imported"
 """On the Workload of an imported job: the time of the reservation under which the job ran already."""
+IMPORT_GATE: Final = "kqueue.dev/import"
+"""The admission gate of a Workload until its import has written the admission, so that no cycle does."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 """How domains are chosen, on ClusterQueues, Cohorts, Topologies, jobs and Workloads (these win)."""
 PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced", "joint")

@@ -258,7 +258,7 @@ def _stored(found: Draft, stored: Sequence[Object], admission: Admission) -> Obj
         raise RefusalError(f"it has {len(stored)} Workloads: delete those that do not describe it")
     there = dict(stored[0])
     name = text(there, "metadata", "name")
-    workload = msgspec.convert(there, wire.Workload, strict=False)
+    workload = msgspec.convert(without_gate(there), wire.Workload, strict=False)
     pod_sets = objects(found.workload, "spec", "podSets")
     if model.is_over(workload) or not equivalent([dict(one) for one in pod_sets], there):
         raise RefusalError(f"its Workload {name} is over, or describes other pods: delete it first")
@@ -270,6 +270,15 @@ def _stored(found: Draft, stored: Sequence[Object], admission: Admission) -> Obj
     if held is None and not model.is_queueable(workload):
         raise RefusalError(f"its Workload {name} cannot be admitted, it is on hold or was refused: delete it first")
     return there
+
+
+def without_gate(workload: Object) -> Object:
+    """Return the Workload without the gate of imports, which keeps it out of all cycles until it is admitted."""
+    annotations = annotations_of(workload)
+    if annotations.get(names.ADMISSION_GATED_BY_ANNOTATION) != names.IMPORT_GATE:
+        return workload
+    kept = {key: value for key, value in annotations.items() if key != names.ADMISSION_GATED_BY_ANNOTATION}
+    return {**workload, "metadata": {**workload["metadata"], "annotations": kept}}
 
 
 def _infos(

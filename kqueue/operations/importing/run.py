@@ -14,13 +14,16 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from kqueue.operations.importing.plan import ImportChange, ImportStep
+from kqueue.operations.importing.plan import ImportChange, ImportStep, without_gate
 from kqueue.runtime.client import Client
 from kqueue.state import status
 from kqueue.state.conditions import Stamp
 
 _ATTEMPTS = 8
 """Attempts to change an object that others change at the same time, as kubelets do with the status of pods."""
+
+_GATE = names.ADMISSION_GATED_BY_ANNOTATION
+_OPENED = {"metadata": {"annotations": {_GATE: None}}}
 
 
 class Importer:
@@ -63,13 +66,15 @@ class Importer:
         stamp = Stamp(self._clock.now())
         marks = {names.IMPORTED_ANNOTATION: stamp.text} if step.unit.is_job else {}
         stored = await self._created(step.workload, marks, name, namespace)
-        workload = msgspec.convert(stored, wire.Workload, strict=False)
+        workload = msgspec.convert(without_gate(stored), wire.Workload, strict=False)
         patch = status.reserve(workload, step.admission, wanted=(), stamp=stamp)
         if patch is not None:
             versioned = {**patch, "metadata": {"resourceVersion": workload.metadata.resource_version}}
             await self._client.patch(WORKLOADS, name, versioned, namespace, subresource="status")
         elif model.admission(workload, reclaims=False) != step.admission:
             raise ConflictError(f"Workload {namespace}/{name} is there and says something else: delete it")
+        if without_gate(stored) is not stored:
+            await self._client.patch(WORKLOADS, name, _OPENED, namespace)
         for change in step.changes:
             if obstacle := await self._change(change, namespace):
                 await self._client.delete(WORKLOADS, name, namespace, uid=workload.metadata.uid)
@@ -98,10 +103,14 @@ class Importer:
     async def _created(
         self, workload: Mapping[str, Any], marks: Mapping[str, str], name: str, namespace: str
     ) -> dict[str, Any]:
-        """Return the Workload, created now or found, with these annotations unless it is admitted."""
+        """Return the Workload, created now or found, with these annotations unless it is admitted.
+
+        A new one has a gate: a controller that runs with the kind off would admit it elsewhere.
+        """
         meta = workload["metadata"]
         if "resourceVersion" not in meta:
-            marked = {**workload, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **marks}}}
+            annotations = {**(meta.get("annotations") or {}), **marks, _GATE: names.IMPORT_GATE}
+            marked = {**workload, "metadata": {**meta, "annotations": annotations}}
             try:
                 return await self._client.create(WORKLOADS, marked, namespace)
             except AlreadyExistsError:

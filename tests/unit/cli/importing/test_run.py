@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
+from kqueue import model
+from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
 from kqueue.controllers.resources import NODES, PODS, WORKLOADS, resource_of
 from kqueue.errors import UnreachableError
@@ -30,17 +33,17 @@ Write = Callable[[Client], Awaitable[Any]]
 class Interrupted(Client):
     """A client that does something else before a write, or dies there."""
 
-    def __init__(self, url: str, at: ResourceType, meanwhile: Write | None = None) -> None:
+    def __init__(self, url: str, at: ResourceType, meanwhile: Write | None, *, after: int = 0) -> None:
         super().__init__(url)
-        self.at, self.meanwhile, self.writes = at, meanwhile, list[ResourceType]()
+        self.at, self.meanwhile, self.after, self.writes = at, meanwhile, after, 0
 
     async def patch(self, resource: ResourceType, *rest: Any, **more: Any) -> Any:
-        if resource == self.at and self.meanwhile is None:
-            raise UnreachableError("killed")
-        if resource == self.at and resource not in self.writes:
-            self.writes.append(resource)
-            assert self.meanwhile is not None
-            await self.meanwhile(self)
+        if resource == self.at:
+            self.writes += 1
+            if self.meanwhile is None and self.writes > self.after:
+                raise UnreachableError("killed")
+            if self.meanwhile is not None and self.writes == 1:
+                await self.meanwhile(self)
         return await super().patch(resource, *rest, **more)
 
 
@@ -105,21 +108,22 @@ async def labels(client: Client) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("at", "meanwhile", "text"),
+    ("at", "after", "meanwhile", "text"),
     [
-        pytest.param(PODS, end_a_pod, "Pod p1 ended or moved meanwhile", id="a-pod-ends"),
-        pytest.param(JOBS, None, "killed", id="killed-before-the-queue"),
-        pytest.param(PODS, None, "killed", id="killed-before-the-marks"),
-        pytest.param(WORKLOADS, None, "killed", id="killed-before-the-admission"),
+        pytest.param(PODS, 0, end_a_pod, "Pod p1 ended or moved meanwhile", id="a-pod-ends"),
+        pytest.param(JOBS, 0, None, "killed", id="killed-before-the-queue"),
+        pytest.param(PODS, 1, None, "killed", id="killed-between-the-marks"),
+        pytest.param(WORKLOADS, 0, None, "killed", id="killed-before-the-admission"),
+        pytest.param(WORKLOADS, 1, None, "killed", id="killed-before-the-gate-is-opened"),
     ],
 )
 async def test_an_import_that_ends_early_queues_nothing(
-    sandbox: Sandbox, client: Client, at: ResourceType, meanwhile: Write | None, text: str
+    sandbox: Sandbox, client: Client, at: ResourceType, after: int, meanwhile: Write | None, text: str
 ) -> None:
     """No controller stops the job then, and the next import ends as the first would have."""
     await begin(client)
     step = await planned(client)
-    async with Interrupted(sandbox.url, at, meanwhile) as interrupted:
+    async with Interrupted(sandbox.url, at, meanwhile, after=after) as interrupted:
         [problem] = await run(interrupted, step)
     left = await client.list_json(WORKLOADS, "default")
     assert text in problem
@@ -127,11 +131,13 @@ async def test_an_import_that_ends_early_queues_nothing(
     if meanwhile is not None:
         assert left == [], "the Workload is gone with the plan"
         return
+    assert not any(model.is_queueable(msgspec.convert(one, wire.Workload, strict=False)) for one in left)
     assert await run(client, await planned(client)) == [""]
     [workload] = await client.list_json(WORKLOADS, "default")
     assert workload["metadata"]["uid"] == left[0]["metadata"]["uid"]
     assert workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
     [reserved] = [c for c in workload["status"]["conditions"] if c["type"] == "QuotaReserved"]
+    assert f"{KUEUE}/admission-gated-by" not in workload["metadata"]["annotations"]
     assert workload["metadata"]["annotations"]["kqueue.dev/imported"] == reserved["lastTransitionTime"]
     assert (await labels(client))[QUEUE] == "main"
 

@@ -195,6 +195,16 @@ def test_places_are_those_of_the_nodes(of: Object, nodes: tuple[str, ...], domai
     assert topology is None or list(topology.domains) == sorted(topology.domains, key=lambda d: d.values)
 
 
+def test_a_single_pod_that_asks_for_a_place_has_the_one_of_its_node() -> None:
+    """Its mark, queue and label come in one write."""
+    step = only(planned([], [pod("p", "h10", RACKED)]))
+    [assigned], [change] = step.admission.pod_sets, step.changes
+    assert assigned.topology is not None
+    assert [d.values for d in assigned.topology.domains] == [("h10",)]
+    assert change.annotations[f"{KUEUE}/workload"] == step.workload["metadata"]["name"]
+    assert (change.labels[QUEUE], change.finalizer) == ("main", False)
+
+
 def test_all_levels_are_written_where_the_lowest_is_no_host() -> None:
     """As a cycle writes them."""
     racks = {"dc": {"spec": {"levels": [{"nodeLabel": "pool"}, {"nodeLabel": RACK}]}}}

@@ -173,11 +173,10 @@ class _Work:
         from kqueue.operations.importing.run import Importer
         from kqueue.operations.importing.survey import survey
 
-        if write:
-            await self._refuse_while_others_work(client)
         found = await survey(client, self._namespaces, self._settings, self._configuration.integrations)
         sound = not found.problems
         if write and sound:
+            await self._refuse_while_others_work(client, found)
             await self._refuse_while_labels_are(client, found)
         if self._output is Output.TEXT:
             self._print(found)
@@ -210,8 +209,9 @@ class _Work:
             queues = f"LocalQueue {printable(step.queue)}, ClusterQueue {printable(step.admission.queue)}"
             print(f"  {_name(step.unit)} to {queues}")
 
-    async def _refuse_while_others_work(self, client: Client) -> None:
-        """Refuse while a controller manages pods: it would stop a pod between its label and its admission.
+    async def _refuse_while_others_work(self, client: Client, found: Survey) -> None:
+        """Refuse to import pods while a controller manages pods: it would stop a pod between its label and its
+        admission.
 
         Raises:
             ConfigError: a controller leads, and the webhooks of pods are registered.
@@ -221,7 +221,7 @@ class _Work:
         from kqueue.operations.removal.lease import leader_of
         from kqueue.operations.removal.survey import still_registered
 
-        if not await still_registered(client, frozenset({"pod"})):
+        if all(step.unit.is_job for step in found.steps) or not await still_registered(client, frozenset({"pod"})):
             return
         election = self._configuration.leader_election
         print(f"checking whether a controller renews Lease {election.resource_name}", file=sys.stderr)

@@ -93,9 +93,13 @@ async def test_running_pods_are_imported(
         await pods.create("late")
         await cluster.until(counted, lambda q: q["status"]["pendingWorkloads"] == 1, what="the third has no quota")
         assert {name: (await pods.pod(name))["metadata"]["uid"] for name in uids} == uids
+        waits = await import_pods(either_plane, capsys, *by_file, "--dry-run", "false")
+        await pods.create("stray", queue=None, gpus=0, labels={"app": "train"})
+        await pods.until_running("stray")
         early = await import_pods(
             either_plane, capsys, *by_file, "--config", str(tmp_path / "config.yaml"), "--dry-run=false"
         )
+        assert (waits[0], "0 imported" in waits[1]) == (0, True), "what a queue has is left to it"
         assert early[0] == 2
         assert "leads and looks after pods" in early[1]
         await cluster.request("DELETE", f"{pods.pods}/first?gracePeriodSeconds=0")

@@ -123,11 +123,13 @@ def plan(unit: ImportUnit, world: ImportWorld, settings: ImportSettings) -> Impo
 
 
 def _is_managed(unit: ImportUnit, world: ImportWorld) -> bool:
-    """Whether a queue has admitted the unit already, or kqueue is about to stop it."""
+    """Whether a queue has admitted the unit already, or kqueue keeps it waiting, or is about to stop it."""
     if not all(rules.queue_name(obj) for obj in _queued(unit)):
         return False
     there = _workloads(unit, world)
     if unit.is_job and there and unit.kind.is_suspended(dict(unit.obj)):
+        return True
+    if not unit.is_job and all(pod_view.is_managed(pod) and pod_view.is_gated(pod) for pod in unit.pods):
         return True
     managed = unit.is_job or all(pod_view.is_managed(pod) for pod in unit.pods)
     return managed and any(mapping(one, "status").get("admission") for one in there)

@@ -297,8 +297,12 @@ def test_a_managed_job_is_skipped_whatever_the_rules_say() -> None:
     admitted = {"metadata": {"name": "w"}, "status": {"admission": {"clusterQueue": "x"}}}
     [found] = planned([obj], pods, world(workloads={"j": [admitted]}), ImportSettings(rules=[]))
     [stops] = planned([changed(obj, spec={"suspend": True})], pods, world(workloads={"j": [{"metadata": {}}]}))
+    gate = {"schedulingGates": [{"name": f"{KUEUE}/admission"}]}
+    waiting = changed(pod("p", ""), spec=gate, labels={QUEUE: "main", f"{KUEUE}/managed": "true"})
+    [waits] = planned([], [waiting], settings=ImportSettings(rules=[]))
     assert isinstance(found, Skipped)
     assert isinstance(stops, Skipped)
+    assert isinstance(waits, Skipped)
 
 
 def member(name: str, node: str, **more: str) -> Object:

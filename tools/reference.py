@@ -145,6 +145,7 @@ def labels() -> str:
         "api/check_names.py",
         "api/gang_names.py",
         "api/move_names.py",
+        "api/import_names.py",
         "kube/names.py",
         "sandbox/names.py",
     ):

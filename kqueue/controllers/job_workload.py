@@ -10,7 +10,7 @@ import msgspec
 from cachetools import TTLCache
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import import_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.controllers.job_writes import JobWrites, job_key
@@ -327,7 +327,9 @@ def _was_imported(workload: wire.Workload) -> bool:
     reserved = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if reserved is None or reserved.status != "True" or reserved.last_transition_time is None:
         return False
-    return workload.metadata.annotations.get(names.IMPORTED_ANNOTATION) == utc_text(reserved.last_transition_time)
+    return workload.metadata.annotations.get(import_names.IMPORTED_ANNOTATION) == utc_text(
+        reserved.last_transition_time
+    )
 
 
 def _was_sliced(now: Mapping[str, Any], before: Mapping[str, Any], workload: wire.Workload) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import import_names, names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import PODS, resource_of
@@ -277,7 +277,7 @@ def _stored(found: Draft, stored: Sequence[Object], admission: Admission) -> Obj
 def without_gate(workload: Object) -> Object:
     """Return the Workload without the gate of imports, which keeps it out of all cycles until it is admitted."""
     annotations = annotations_of(workload)
-    if annotations.get(names.ADMISSION_GATED_BY_ANNOTATION) != names.IMPORT_GATE:
+    if annotations.get(names.ADMISSION_GATED_BY_ANNOTATION) != import_names.IMPORT_GATE:
         return workload
     kept = {key: value for key, value in annotations.items() if key != names.ADMISSION_GATED_BY_ANNOTATION}
     return {**workload, "metadata": {**workload["metadata"], "annotations": kept}}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import import_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.resources import WORKLOADS
@@ -64,7 +64,7 @@ class Importer:
         """
         namespace, name = step.unit.namespace, str(step.workload["metadata"]["name"])
         stamp = Stamp(self._clock.now())
-        marks = {names.IMPORTED_ANNOTATION: stamp.text} if step.unit.is_job else {}
+        marks = {import_names.IMPORTED_ANNOTATION: stamp.text} if step.unit.is_job else {}
         stored = await self._created(step.workload, marks, name, namespace)
         workload = msgspec.convert(without_gate(stored), wire.Workload, strict=False)
         patch = status.reserve(workload, step.admission, wanted=(), stamp=stamp)
@@ -109,7 +109,7 @@ class Importer:
         """
         meta = workload["metadata"]
         if "resourceVersion" not in meta:
-            annotations = {**(meta.get("annotations") or {}), **marks, _GATE: names.IMPORT_GATE}
+            annotations = {**(meta.get("annotations") or {}), **marks, _GATE: import_names.IMPORT_GATE}
             marked = {**workload, "metadata": {**meta, "annotations": annotations}}
             try:
                 return await self._client.create(WORKLOADS, marked, namespace)

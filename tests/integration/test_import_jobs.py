@@ -16,13 +16,14 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.doubles import collection, define
 from tests.integration.jobset_double import JOBSETS, jobsets_run
 from tests.integration.road import KUEUE, Object, Road, has, hosts_of, job, make_road
 from tests.integration.test_import import import_pods
 from tests.integration.test_jobset import IN_ONE_RACK, jobset, replicated
 from tests.integration.test_pods import Pods
 from tests.integration.test_training_jobs import replicas
-from tests.integration.training_double import collection, define, training_runs
+from tests.integration.training_double import KINDS, training_runs
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,12 @@ class Tenant(Pods):
         for obj, path, some, rack in (
             (made, self.jobs, [made["spec"]["template"]], "rack-0-0"),
             (sets, self.jobsets, templates, "rack-0-1"),
-            (torch, collection("PyTorchJob", self.namespace), [t["template"] for t in types.values()], "rack-0-3"),
+            (
+                torch,
+                collection(KINDS["PyTorchJob"], self.namespace),
+                [t["template"] for t in types.values()],
+                "rack-0-3",
+            ),
         ):
             obj["metadata"]["labels"] = {"app": "train"}
             obj["spec"].pop("suspend", None)
@@ -132,7 +138,7 @@ async def test_what_runs_is_imported_whole_and_runs_to_its_end(
     An imported job that is evicted stops, and starts again as any other.
     """
     road: Road = await make_road(either_plane.cluster, shape=(1, 4, 2), gpus=96)
-    await define(road.cluster, tmp_path, ["PyTorchJob", "XGBoostJob"])
+    await define(road.cluster, tmp_path, [KINDS["PyTorchJob"], KINDS["XGBoostJob"]])
     tenant, cluster = Tenant(road.cluster, road.namespace), road.cluster
     rules = ("-n", road.namespace, "--queuelabel", "app", "--queuemapping", "train=main")
     async with jobsets_run(either_plane), training_runs(road.cluster, ["PyTorchJob"]):

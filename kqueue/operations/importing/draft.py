@@ -18,6 +18,7 @@ from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.kind import ExceptionalKind
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, workload_for
 from kqueue.operations.importing.members import members_of
@@ -88,6 +89,8 @@ def _refuse_job(unit: ImportUnit, switches: JobFeatures) -> None:
         raise RefusalError("it is suspended, and its pods still run: try again when they have ended")
     if kind.own_controller and kind.managed_by(job) != kind.own_controller:
         raise RefusalError(f"{kind.managed_by(job)} runs it, which kqueue does not follow")
+    if isinstance(kind, ExceptionalKind) and kind.on_hold(job):
+        raise RefusalError(kind.on_hold(job))
     if rules.prebuilt_name(job, switches):
         raise RefusalError(f"it names a Workload that its user makes, {rules.prebuilt_name(job, switches)}: {_REMEDY}")
     if rules.is_elastic(job, switches):

@@ -20,7 +20,7 @@ from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text, whole
 from kqueue.jobs.infos import infos_at_start
-from kqueue.jobs.kind import PodSetInfo, Refused
+from kqueue.jobs.kind import ExceptionalKind, PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, equivalent, priority_source
 from kqueue.kube import names as kube_names
@@ -108,12 +108,12 @@ class ImportProblem:
 
 
 class Skipped:
-    """A unit that a rule leaves out, or that is managed already."""
+    """A unit that a rule leaves out, that kqueue does not queue, or that is managed already."""
 
 
 def plan(unit: ImportUnit, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
     """Return the import step for a unit, or the problem."""
-    if _is_managed(unit, world):
+    if _is_managed(unit, world) or (isinstance(unit.kind, ExceptionalKind) and unit.kind.is_skipped(dict(unit.obj))):
         return Skipped()
     try:
         rule = _rule(unit, settings.rules)

@@ -10,10 +10,13 @@ from typing import Any
 from kqueue.api import names
 from kqueue.controllers import resources
 from kqueue.errors import NotFoundError
+from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import JobKind
+from kqueue.jobs.others import Reference, completed, references
 from kqueue.kube import names as kube_names
 from kqueue.operations.importing.units import Job, controller_of
 from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
 
 Object = Mapping[str, Any]
 
@@ -46,15 +49,33 @@ async def pods_in(client: Client, namespaces: Sequence[str]) -> list[Object]:
 
 
 async def jobs_in(client: Client, namespaces: Sequence[str], kinds: Iterable[JobKind]) -> list[Job]:
-    """Return the objects of these kinds; kinds that the cluster does not have are left out."""
+    """Return the objects of these kinds, completed by the others that their kind reads; kinds that the cluster does not
+    have are left out.
+    """
     found: list[Job] = []
     for kind in kinds:
         for namespace in namespaces:
             try:
-                found += [(kind, job) for job in await client.list_json(resources.resource_of(kind), namespace)]
+                listed = await client.list_json(resources.resource_of(kind), namespace)
             except NotFoundError:
                 break
+            found += [(kind, await _completed(client, kind, job)) for job in listed]
     return found
+
+
+async def _completed(client: Client, kind: JobKind, job: JSON) -> JSON:
+    """Return the job with the other objects from which its pods follow, as its adapter expects it."""
+    needed = references(kind, job)
+    return completed(job, {one: await _other(client, one) for one in needed}) if needed else job
+
+
+async def _other(client: Client, reference: Reference) -> JSON | None:
+    kind = reference.kind
+    resource = ResourceType(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.namespaced)
+    try:
+        return await client.get_json(resource, reference.name, reference.namespace or None)
+    except NotFoundError:
+        return None
 
 
 async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:

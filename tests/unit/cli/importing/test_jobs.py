@@ -111,6 +111,48 @@ def test_declared_kinds_are_imported_as_well() -> None:
     assert step.changes[-1].resource.plural == "trains"
 
 
+def ray_cluster() -> tuple[Object, list[Object]]:
+    """A RayCluster of a head and two workers, all of one template."""
+    group = {"groupName": "gpus", "replicas": 2, "minReplicas": 0, "maxReplicas": 2, "template": template()}
+    spec = {"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": [group]}
+    obj = made("ray.io/raycluster", spec)
+    kinds = (("head", "headgroup"), ("worker", "gpus"), ("worker", "gpus"))
+    return obj, [
+        pod(f"p{n}", f"h0{n}", controller=obj, labels={"ray.io/node-type": kind, "ray.io/group": name})
+        for n, (kind, name) in enumerate(kinds)
+    ]
+
+
+def test_a_ray_cluster_is_imported_and_a_job_above_it_takes_it_along() -> None:
+    """Pods of groups are told apart by the labels of KubeRay."""
+    cluster, pods = ray_cluster()
+    step = only(planned([cluster], pods))
+    assert {one.name: one.count for one in step.admission.pod_sets} == {"head": 1, "gpus": 2}
+    above = made(
+        "ray.io/rayjob",
+        {"rayClusterSpec": cluster["spec"], "submissionMode": "HTTPMode", "shutdownAfterJobFinishes": True},
+        uid="above",
+    )
+    above["status"] = {"jobDeploymentStatus": "Running"}
+    owned = changed(cluster, ownerReferences=[reference(above)])
+    assert only(planned([above, owned], pods)).unit.kind.gvk.kind == "RayJob"
+    selecting = changed(above, spec={"clusterSelector": {"ray.io/cluster": "x"}})
+    assert isinstance(planned([selecting, owned], pods)[0], Skipped)
+
+
+def test_a_job_that_its_own_controller_refuses_is_refused() -> None:
+    """It runs nothing more until its user changes it."""
+    cluster, pods = ray_cluster()
+    above = made(
+        "ray.io/rayjob",
+        {"rayClusterSpec": cluster["spec"], "submissionMode": "HTTPMode", "shutdownAfterJobFinishes": True},
+        uid="above",
+    )
+    above["status"] = {"jobDeploymentStatus": "ValidationFailed", "message": "no"}
+    owned = changed(cluster, ownerReferences=[reference(above)])
+    assert "KubeRay refuses the job: no" in problem(planned([above, owned], pods))
+
+
 def changed(obj: Object, **parts: Any) -> Object:
     """A copy with other parts of the metadata, or of spec and status."""
     top = {key: parts.pop(key) for key in ("spec", "status") if key in parts}

@@ -13,13 +13,14 @@ from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
 from kqueue.controllers.resources import NODES, PODS, WORKLOADS, resource_of
-from kqueue.errors import UnreachableError
+from kqueue.errors import InvalidObjectError, NotFoundError, UnreachableError
+from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import JobFeatures
 from kqueue.operations.importing.plan import ImportStep, plan
 from kqueue.operations.importing.run import Importer
 from kqueue.operations.importing.units import units_in
-from kqueue.operations.importing.world import read_world
+from kqueue.operations.importing.world import jobs_in, read_world
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox
@@ -182,3 +183,41 @@ async def test_a_workload_that_a_cycle_admitted_elsewhere_is_not_taken(sandbox: 
     assert first
     assert "says something else" in second
     assert QUEUE not in await labels(client)
+
+
+class Runtimes(Client):
+    """An API server with one TrainJob and, if it has one, its runtime; it serves nothing else."""
+
+    def __init__(self, url: str, runtime: Object | None) -> None:
+        super().__init__(url)
+        self.runtime = runtime
+
+    async def list_json(self, resource: ResourceType, *_rest: Any, **_more: Any) -> list[Object]:
+        if resource.kind != "TrainJob":
+            raise NotFoundError("no such kind", status=404)
+        spec = {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}
+        meta = {"name": "t", "namespace": "ns", "uid": "t"}
+        return [{"apiVersion": resource.api_version, "kind": "TrainJob", "metadata": meta, "spec": spec}]
+
+    async def get_json(self, resource: ResourceType, *_rest: Any, **_more: Any) -> Object:
+        if self.runtime is None or resource.kind != "ClusterTrainingRuntime":
+            raise NotFoundError("nothing", status=404)
+        return self.runtime
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_jobs_are_read_with_the_objects_that_their_kind_needs(exists: bool) -> None:
+    """The pods of a TrainJob follow from its runtime; kinds that are not served have no jobs."""
+    node = {"name": "node", "template": {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                                         "spec": {"template": template()}}}  # fmt: skip
+    runtime: Object = {"metadata": {"name": "torch"}, "spec": {
+        "mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}
+    }}  # fmt: skip
+    async with Runtimes("http://127.0.0.1:1", runtime if exists else None) as client:
+        [(kind, found)] = await jobs_in(client, ["ns"], BY_FRAMEWORK.values())
+    if exists:
+        [pod_set] = kind.pod_sets(dict(found), JobFeatures())
+        assert pod_set["name"] == "node"
+    else:
+        with pytest.raises(InvalidObjectError, match="no ClusterTrainingRuntime torch"):
+            kind.pod_sets(dict(found), JobFeatures())

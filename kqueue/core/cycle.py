@@ -572,7 +572,7 @@ def _left_to_lenders(entry: NominatedHead) -> Wait:
 
 def _with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
-    return tuple([replace(assigned, topology=domains.get(assigned.name)) for assigned in entry.assignment.pod_sets])
+    return tuple([assigned.placed(domains.get(assigned.name)) for assigned in entry.assignment.pod_sets])
 
 
 def quality_of(entry: NominatedHead) -> Iterator[PlacementQuality]:

@@ -223,7 +223,7 @@ class World:
             usage=usage,
             requests=wanted,
             domains={flavor: usage_of(placement) for flavor, placement in placed.items()},
-            pod_sets=tuple([replace(p, topology=where.get(p.name)) for p in pod_sets]),
+            pod_sets=tuple([p.placed(where.get(p.name)) for p in pod_sets]),
         )
 
     def find(self, head: Head) -> PlannedAdmission | None:

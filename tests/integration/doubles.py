@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from kqueue.kinds import Kind
+from kqueue.kinds import Kind, ReadKind
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
 
@@ -36,8 +36,9 @@ async def playing(double: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-def definition(row: Kind) -> Object:
+def definition(row: Kind | ReadKind) -> Object:
     """The definition of a kind, with any fields."""
+    scope = "Cluster" if isinstance(row, ReadKind) and not row.namespaced else "Namespaced"
     names = {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower(), "listKind": f"{row.kind}List"}
     version = {"name": row.version, "served": True, "storage": True, "subresources": {"status": {}}}
     version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}}
@@ -45,11 +46,11 @@ def definition(row: Kind) -> Object:
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{row.plural}.{row.group}", "annotations": _APPROVAL},
-        "spec": {"group": row.group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {"group": row.group, "scope": scope, "names": names, "versions": [version]},
     }
 
 
-async def define(cluster: Cluster, folder: Path, rows: Iterable[Kind]) -> None:
+async def define(cluster: Cluster, folder: Path, rows: Iterable[Kind | ReadKind]) -> None:
     """The API server serves these kinds from here on."""
     for row in rows:
         (folder / f"{row.kind.lower()}.yaml").write_text(yaml.safe_dump(definition(row)))
@@ -116,6 +117,15 @@ class CustomDouble(ABC):
         found: list[Object] = (await self.ask("GET", f"{path}?labelSelector={label}"))["items"]
         return found
 
+    async def one(self, path: str) -> Object | None:
+        """The object at a path; None: there is none."""
+        try:
+            return await self.ask("GET", path)
+        except RequestError as error:
+            if error.status != 404:
+                raise
+            return None
+
     async def delete(self, path: str, objects: Iterable[Object]) -> None:
         """Delete objects that are not being deleted, and what they own."""
         for obj in objects:
@@ -125,8 +135,12 @@ class CustomDouble(ABC):
     async def tell(self, row: Kind, obj: Object, status: Object) -> None:
         """Write parts of a status that differ."""
         if any(obj.get("status", {}).get(key) != value for key, value in status.items()):
-            path = f"{collection(row, obj['metadata']['namespace'])}/{obj['metadata']['name']}/status"
-            await self.ask("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+            await self.patch(row, obj, {"status": status}, "/status")
+
+    async def patch(self, row: Kind, obj: Object, patch: Object, below: str = "") -> None:
+        """Merge a patch into an object, or into a subresource."""
+        path = f"{collection(row, obj['metadata']['namespace'])}/{obj['metadata']['name']}{below}"
+        await self.ask("PATCH", path, patch, content_type=MERGE_PATCH)
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
         """One request."""

@@ -8,7 +8,6 @@ controllers of LWS.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,93 +15,67 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
-from kqueue.kinds import FRAMEWORKS
-from tests.integration.controlplane.access import MERGE_PATCH, RequestError
+from kqueue.kinds import FRAMEWORKS, Kind
+from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import define, playing
+from tests.integration.doubles import CustomDouble, define, playing
 
 Object = dict[str, Any]
 ROW = FRAMEWORKS["leaderworkerset.x-k8s.io/leaderworkerset"]
 PREFIX = "leaderworkerset.sigs.k8s.io/"
-LOOK_SECONDS = 0.1
-
-
-def collection(namespace: str = "") -> str:
-    """The path of all sets, or of those in a namespace."""
-    inside = f"namespaces/{namespace}/" if namespace else ""
-    return f"/apis/{ROW.group}/{ROW.version}/{inside}{ROW.plural}"
 
 
 @asynccontextmanager
 async def sets_run(cluster: Cluster, folder: Path) -> AsyncIterator[None]:
     """The kind is defined, and has a controller while the block runs."""
     await define(cluster, folder, [ROW])
-    async with playing(_Double(cluster).run()):
+    async with playing(_Double(cluster.access, [ROW]).run()):
         yield
 
 
-class _Double:
-    """Looks at all sets again and again.  What meets a newer object is done by the next look."""
+class _Double(CustomDouble):
+    """Makes the StatefulSets of leaders and workers, and tells what is ready."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._session: aiohttp.ClientSession | None = None
-
-    async def run(self) -> None:
-        async with self._cluster.access.session() as self._session:
-            while True:
-                try:
-                    for found in (await self._ask("GET", collection()))["items"]:
-                        if not found["metadata"].get("deletionTimestamp"):
-                            await self._look(found)
-                except RequestError as error:
-                    if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
-                        raise
-                await asyncio.sleep(LOOK_SECONDS)
+    async def look(self, row: Kind, obj: Object) -> None:
+        if not obj["metadata"].get("deletionTimestamp"):
+            await self._look(obj)
 
     async def _look(self, found: Object) -> None:
         name, namespace = found["metadata"]["name"], found["metadata"]["namespace"]
         sets, core = f"/apis/apps/v1/namespaces/{namespace}/statefulsets", f"/api/v1/namespaces/{namespace}/pods"
         selected = f"?labelSelector={PREFIX}name={name}"
-        there = {s["metadata"]["name"]: s for s in (await self._ask("GET", sets + selected))["items"]}
+        there = {s["metadata"]["name"]: s for s in (await self.ask("GET", sets + selected))["items"]}
         await self._keep(sets, there.get(name), leaders_of(found))
-        pods = (await self._ask("GET", core + selected))["items"]
+        pods = (await self.ask("GET", core + selected))["items"]
         for pod in pods:
             missing = {k: v for k, v in places(pod).items() if pod["metadata"]["labels"].get(k) != v}
             if missing:
                 path = f"{core}/{pod['metadata']['name']}"
-                await self._ask("PATCH", path, {"metadata": {"labels": missing}}, content_type=MERGE_PATCH)
+                await self.ask("PATCH", path, {"metadata": {"labels": missing}}, content_type=MERGE_PATCH)
         for leader in pods:
             leaves = leader["metadata"].get("deletionTimestamp")
             if is_leader(leader) and not leaves and leader["metadata"]["name"] not in there and size_of(found) > 1:
-                await self._ask("POST", sets, workers_of(found, leader))
-        await self._tell(found, pods)
+                await self.ask("POST", sets, workers_of(found, leader))
+        await self._count(found, pods)
 
     async def _keep(self, path: str, there: Object | None, wanted: Object) -> None:
         """Write the StatefulSet of all leaders, unless it is there as wanted."""
         mark = f"{PREFIX}double-of"
         wanted["metadata"]["annotations"] = {mark: sha256(json.dumps(wanted["spec"]).encode()).hexdigest()}
         if there is None:
-            await self._ask("POST", path, wanted)
+            await self.ask("POST", path, wanted)
         elif there["metadata"].get("annotations", {}).get(mark) != wanted["metadata"]["annotations"][mark]:
             name = wanted["metadata"]["name"]
-            await self._ask("PATCH", f"{path}/{name}", wanted, content_type=MERGE_PATCH)
+            await self.ask("PATCH", f"{path}/{name}", wanted, content_type=MERGE_PATCH)
 
-    async def _tell(self, found: Object, pods: Sequence[Object]) -> None:
+    async def _count(self, found: Object, pods: Sequence[Object]) -> None:
         groups: dict[str, list[Object]] = {}
         for pod in pods:
             groups.setdefault(places(pod)[f"{PREFIX}group-index"], []).append(pod)
         ready = [len(group) == size_of(found) and all(map(_is_ready, group)) for group in groups.values()]
         leaders = sum(map(is_leader, pods))
         status = {"replicas": leaders, "updatedReplicas": leaders, "readyReplicas": sum(ready)}
-        if any(found.get("status", {}).get(key) != value for key, value in status.items()):
-            path = f"{collection(found['metadata']['namespace'])}/{found['metadata']['name']}/status"
-            await self._ask("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-
-    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
-        return await self._cluster.access.request(method, path, body, session=self._session, **more)
+        await self.tell(ROW, found, status)
 
 
 def size_of(found: Object) -> int:

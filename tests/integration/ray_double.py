@@ -8,85 +8,63 @@ gone.  Source: KubeRay's documentation.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
-
-from kqueue.kinds import FRAMEWORKS
-from tests.integration.controlplane.access import MERGE_PATCH, RequestError
+from kqueue.kinds import FRAMEWORKS, Kind
+from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import playing
+from tests.integration.doubles import CustomDouble, collection, playing
 
 Object = dict[str, Any]
 ROWS = {row.kind: row for row in FRAMEWORKS.values() if row.group == "ray.io"}
-LOOK_SECONDS = 0.1
 FINALIZER = "ray.io/gcs-ft-redis-cleanup-finalizer"
-_ENDED = ("Succeeded", "Failed")
 _SUBMITTER = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 _CLEANUP = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}
-
-
-def collection(kind: str, namespace: str = "") -> str:
-    """The path of all objects of a kind, or of those in a namespace."""
-    inside = f"namespaces/{namespace}/" if namespace else ""
-    return f"/apis/ray.io/v1/{inside}{ROWS[kind].plural}"
 
 
 @asynccontextmanager
 async def kuberay_runs(cluster: Cluster) -> AsyncIterator[None]:
     """KubeRay acts while the block runs."""
-    async with playing(_KubeRay(cluster).run()):
+    async with playing(_KubeRay(cluster.access, [ROWS[kind] for kind in ("RayService", "RayJob", "RayCluster")]).run()):
         yield
 
 
-class _KubeRay:
-    """Looks at all objects again and again.  What meets a newer object is done by the next look."""
+class _KubeRay(CustomDouble):
+    """Runs clusters, and the jobs and services that have them."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._session: aiohttp.ClientSession | None = None
-
-    async def run(self) -> None:
+    async def look(self, row: Kind, obj: Object) -> None:
         looks = {"RayService": self._service, "RayJob": self._job, "RayCluster": self._ray_cluster}
-        async with self._cluster.access.session() as self._session:
-            while True:
-                for kind, look in looks.items():
-                    try:
-                        for obj in (await self._ask("GET", collection(kind)))["items"]:
-                            await look(obj)
-                    except RequestError as error:
-                        if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
-                            raise
-                await asyncio.sleep(LOOK_SECONDS)
+        await looks[row.kind](obj)
 
     # --- clusters -------------------------------------------------------------------------------------------------
 
     async def _ray_cluster(self, obj: Object) -> None:
         meta, spec = obj["metadata"], obj["spec"]
         core = f"/api/v1/namespaces/{meta['namespace']}/pods"
-        pods = (await self._ask("GET", f"{core}?labelSelector=ray.io/cluster={meta['name']}"))["items"]
+        pods = (await self.ask("GET", f"{core}?labelSelector=ray.io/cluster={meta['name']}"))["items"]
         pods = [pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] != "redis-cleanup"]
         leaves = bool(meta.get("deletionTimestamp"))
         wanted = {} if leaves or spec.get("suspend") else {pod["metadata"]["name"]: pod for pod in pods_of(obj)}
         for pod in pods:
             if pod["metadata"]["name"] not in wanted and not pod["metadata"].get("deletionTimestamp"):
-                await self._ask("DELETE", f"{core}/{pod['metadata']['name']}")
+                await self.ask("DELETE", f"{core}/{pod['metadata']['name']}")
         for name in wanted.keys() - {pod["metadata"]["name"] for pod in pods}:
-            await self._ask("POST", core, wanted[name])
+            await self.ask("POST", core, wanted[name])
         if leaves:
             if not pods and FINALIZER in meta.get("finalizers", ()):
                 await self._clear_redis(obj)
             return
         if spec.get("gcsFaultToleranceOptions") and FINALIZER not in meta.get("finalizers", ()):
-            await self._patch("RayCluster", obj, {"metadata": {"finalizers": [*meta.get("finalizers", ()), FINALIZER]}})
+            await self.patch(
+                ROWS["RayCluster"], obj, {"metadata": {"finalizers": [*meta.get("finalizers", ()), FINALIZER]}}
+            )
             return
         phases = [pod["status"].get("phase") for pod in pods]
         runs = bool(wanted) and len(pods) == len(wanted) and set(phases) == {"Running"}
-        await self._tell(
-            "RayCluster", obj, {"state": "ready" if runs else "suspended" if not wanted and not pods else ""}
+        await self.tell(
+            ROWS["RayCluster"], obj, {"state": "ready" if runs else "suspended" if not wanted and not pods else ""}
         )
 
     async def _clear_redis(self, obj: Object) -> None:
@@ -102,7 +80,7 @@ class _KubeRay:
         job = await self._ensure_job("RayCluster", obj, f"{meta['name']}-redis-cleanup", pod)
         if _has(job, "Complete"):
             kept = [name for name in meta["finalizers"] if name != FINALIZER]
-            await self._patch("RayCluster", obj, {"metadata": {"finalizers": kept}})
+            await self.patch(ROWS["RayCluster"], obj, {"metadata": {"finalizers": kept}})
 
     # --- what has a cluster ---------------------------------------------------------------------------------------
 
@@ -113,12 +91,12 @@ class _KubeRay:
             return
         if not spec.get("entrypoint"):
             refused = {"jobDeploymentStatus": "ValidationFailed", "message": "the job has no entrypoint"}
-            await self._tell("RayJob", obj, refused)
+            await self.tell(ROWS["RayJob"], obj, refused)
             return
         if spec.get("suspend") or stage in ("Complete", "Failed"):
             gone = await self._remove(obj, name)
             if spec.get("suspend") and gone and stage not in ("Complete", "Failed"):
-                await self._tell("RayJob", obj, {"jobDeploymentStatus": "Suspended", "rayClusterName": None})
+                await self.tell(ROWS["RayJob"], obj, {"jobDeploymentStatus": "Suspended", "rayClusterName": None})
             return
         cluster = await self._ensure_cluster("RayJob", obj, name, spec["rayClusterSpec"])
         state = cluster.get("status", {}).get("state", "")
@@ -132,7 +110,7 @@ class _KubeRay:
             told |= {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}
             if _has(job, "Complete"):
                 told |= {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "job finished"}
-        await self._tell("RayJob", obj, told)
+        await self.tell(ROWS["RayJob"], obj, told)
 
     async def _service(self, obj: Object) -> None:
         meta, spec = obj["metadata"], obj["spec"]["rayClusterConfig"]
@@ -141,63 +119,43 @@ class _KubeRay:
         name = f"{meta['name']}-cluster"
         cluster = await self._ensure_cluster("RayService", obj, name, spec)
         if cluster["spec"] != spec:
-            path = f"{collection('RayCluster', meta['namespace'])}/{name}"
-            cluster = await self._ask("PUT", path, {**cluster, "spec": spec})
+            path = f"{collection(ROWS['RayCluster'], meta['namespace'])}/{name}"
+            cluster = await self.ask("PUT", path, {**cluster, "spec": spec})
         ready = cluster.get("status", {}).get("state") == "ready" and not spec.get("suspend")
         condition = {"type": "Ready", "status": str(ready), "reason": "Told", "message": ""}
-        await self._tell(
-            "RayService", obj, {"conditions": [condition], "activeServiceStatus": {"rayClusterName": name}}
+        await self.tell(
+            ROWS["RayService"], obj, {"conditions": [condition], "activeServiceStatus": {"rayClusterName": name}}
         )
 
     async def _ensure_cluster(self, kind: str, obj: Object, name: str, spec: Object) -> Object:
-        path = collection("RayCluster", obj["metadata"]["namespace"])
-        try:
-            return await self._ask("GET", f"{path}/{name}")
-        except RequestError as error:
-            if error.status != 404:
-                raise
+        path = collection(ROWS["RayCluster"], obj["metadata"]["namespace"])
+        if (there := await self.one(f"{path}/{name}")) is not None:
+            return there
         meta = {key: obj["metadata"].get(key, {}) for key in ("labels", "annotations")}
         made = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {**meta, **_below(kind, obj, name)}}
-        return await self._ask("POST", path, {**made, "spec": spec})
+        return await self.ask("POST", path, {**made, "spec": spec})
 
     async def _ensure_job(self, kind: str, obj: Object, name: str, pod: Object) -> Object:
         path = f"/apis/batch/v1/namespaces/{obj['metadata']['namespace']}/jobs"
-        try:
-            return await self._ask("GET", f"{path}/{name}")
-        except RequestError as error:
-            if error.status != 404:
-                raise
+        if (there := await self.one(f"{path}/{name}")) is not None:
+            return there
         made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": _below(kind, obj, name)}
-        return await self._ask("POST", path, {**made, "spec": {"template": pod, "backoffLimit": 0}})
+        return await self.ask("POST", path, {**made, "spec": {"template": pod, "backoffLimit": 0}})
 
     async def _remove(self, obj: Object, cluster: str) -> bool:
         """Delete the cluster of a job, and while it is suspended its submitter; True once both are gone."""
         namespace, gone = obj["metadata"]["namespace"], True
-        paths = [f"{collection('RayCluster', namespace)}/{cluster}"]
+        paths = [f"{collection(ROWS['RayCluster'], namespace)}/{cluster}"]
         if obj["spec"].get("suspend"):
             paths.append(f"/apis/batch/v1/namespaces/{namespace}/jobs/{obj['metadata']['name']}-submitter")
         for path in paths:
             try:
-                await self._ask("DELETE", f"{path}?propagationPolicy=Background")
+                await self.ask("DELETE", f"{path}?propagationPolicy=Background")
                 gone = False
             except RequestError as error:
                 if error.status != 404:
                     raise
         return gone
-
-    # --- requests -------------------------------------------------------------------------------------------------
-
-    async def _tell(self, kind: str, obj: Object, status: Mapping[str, Any]) -> None:
-        if any(obj.get("status", {}).get(key) != value for key, value in status.items()):
-            await self._patch(kind, obj, {"status": status}, "/status")
-
-    async def _patch(self, kind: str, obj: Object, patch: Object, below: str = "") -> None:
-        meta = obj["metadata"]
-        path = f"{collection(kind, meta['namespace'])}/{meta['name']}{below}"
-        await self._ask("PATCH", path, patch, content_type=MERGE_PATCH)
-
-    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
-        return await self._cluster.access.request(method, path, body, session=self._session, **more)
 
 
 def pods_of(obj: Object) -> Iterator[Object]:

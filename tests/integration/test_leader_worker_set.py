@@ -14,8 +14,9 @@ from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
+from tests.integration.doubles import collection
 from tests.integration.lws_double import PREFIX as LWS
-from tests.integration.lws_double import ROW, collection, sets_run
+from tests.integration.lws_double import ROW, sets_run
 from tests.integration.road import HOST, KUEUE, Object, make_road
 from tests.integration.serving import CONFIGURATION, PARTS, PREFIX, Plane, Serving, gates
 
@@ -39,7 +40,7 @@ class Sets(Serving):
 
     def __init__(self, cluster: Any, namespace: str) -> None:
         super().__init__(cluster, namespace, kind=KIND)
-        self.collection = collection(namespace)
+        self.collection = collection(ROW, namespace)
 
     def made(self, name: str, *, replicas: int = 2, gpus: int = 8, **settings: Any) -> Object:
         """As a user writes it: the leader has a template of its own, which asks for no GPU."""

@@ -15,8 +15,8 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.doubles import define
-from tests.integration.ray_double import ROWS, collection, kuberay_runs
+from tests.integration.doubles import collection, define
+from tests.integration.ray_double import ROWS, kuberay_runs
 from tests.integration.road import KUEUE, Object, Road, condition, make_road
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ async def submit(road: Road, kind: str, spec: Object, **annotations: str) -> Obj
         "annotations": {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()},
     }
     made: Object = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    return await road.cluster.request("POST", collection(kind, road.namespace), made)
+    return await road.cluster.request("POST", collection(ROWS[kind], road.namespace), made)
 
 
 def spec_of(kind: str, cluster: Object, **more: Any) -> Object:
@@ -112,13 +112,13 @@ async def test_a_ray_job_is_corrected_and_then_starts_whole_and_ends(either_plan
                 await submit(road, kind, spec)
         queued = await submit(road, "RayJob", spec_of("RayJob", cluster_of(3), entrypoint=""))
         await road.until_workload("ray", "QuotaReserved", status="False", reason="OnHold")
-        path = f"{collection('RayJob', road.namespace)}/ray"
+        path = f"{collection(ROWS['RayJob'], road.namespace)}/ray"
         await road.cluster.request("PATCH", path, {"spec": {"entrypoint": "2"}}, content_type=MERGE_PATCH)
         await road.until_workload("ray", "PodsReady")
         pods = await road.cluster.until(
             road.pods, lambda found: len(found["items"]) == 5, what="the submitter has a pod, too"
         )
-        child = await road.cluster.get(f"{collection('RayCluster', road.namespace)}/ray-cluster")
+        child = await road.cluster.get(f"{collection(ROWS['RayCluster'], road.namespace)}/ray-cluster")
         submitter = await road.cluster.get(f"{road.jobs}/ray-submitter")
         workloads = (await road.cluster.get(road.workloads))["items"]
         await road.until_workload("ray", "Finished", reason="Succeeded")
@@ -140,7 +140,7 @@ async def test_a_ray_job_is_corrected_and_then_starts_whole_and_ends(either_plan
 
 async def drained_and_resumed(road: Road, kind: str) -> tuple[Object, Object]:
     """The object as it ran, and as it was stopped by its drained queue; then it runs again."""
-    path = f"{collection(kind, road.namespace)}/ray"
+    path = f"{collection(ROWS[kind], road.namespace)}/ray"
     await road.until_workload("ray", "PodsReady")
     started = await road.cluster.get(path)
     await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)
@@ -177,7 +177,7 @@ async def test_a_ray_service_is_stopped_and_started_and_clears_redis_at_its_end(
         cluster["headGroupSpec"]["template"] = template(required=True)
         await submit(road, "RayService", spec_of("RayService", cluster))
         started, stopped = await drained_and_resumed(road, "RayService")
-        services = collection("RayService", road.namespace)
+        services = collection(ROWS["RayService"], road.namespace)
         await road.cluster.request("DELETE", f"{services}/ray?propagationPolicy=Foreground")
         clears = await road.cluster.until(
             road.pods,
@@ -218,7 +218,7 @@ async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_pat
         group = {"groupName": "workers", "replicas": 1, "template": template(gpus=8)}
         cluster = cluster_of(0, workerGroupSpecs=[group], enableInTreeAutoscaling=True)
         made = await submit(road, "RayCluster", cluster, elastic_job="true")
-        path = f"{collection('RayCluster', road.namespace)}/ray"
+        path = f"{collection(ROWS['RayCluster'], road.namespace)}/ray"
         await road.until_workload("ray", "PodsReady")
         before = running_pods(await road.cluster.get(road.pods))
         for number in (3, 2):

@@ -17,7 +17,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.jobset_double import jobsets_run
 from tests.integration.road import HOST, KUEUE, Object, Road, make_road
-from tests.integration.trainjob_double import API, RUNTIMES, STEP, define, trainjobs, trainjobs_run
+from tests.integration.trainjob_double import API, RUNTIMES, STEP, define_trainjobs, trainjobs, trainjobs_run
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ MANAGER = "kueue.x-k8s.io/manager"
 async def world(plane: Plane, folder: Path) -> AsyncIterator[tuple[Road, list[str]]]:
     """Nodes, a tenant, the controllers of all kinds, and kqueue with its webhooks; and what Trainer would refuse."""
     road = await make_road(plane.cluster)
-    await define(plane.cluster, folder)
+    await define_trainjobs(plane.cluster, folder)
     flags = Flags(
         kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
         webhook_port=0, webhook_url="https://127.0.0.1:{port}",

@@ -7,45 +7,29 @@ Source: the documentation and the API of Kubeflow Trainer 2.2.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import yaml
-
-from tests.integration.controlplane.access import MERGE_PATCH, RequestError
+from kqueue.kinds import FRAMEWORKS, TRAINING_RUNTIMES, Kind
+from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import playing
+from tests.integration.doubles import CustomDouble, define, playing
 from tests.integration.jobset_double import JOBSETS
 
 Object = dict[str, Any]
 GROUP = "trainer.kubeflow.org"
 API = f"/apis/{GROUP}/v1alpha1"
 STEP = f"{GROUP}/trainjob-ancestor-step"
-KINDS = {"TrainJob": "Namespaced", "TrainingRuntime": "Namespaced", "ClusterTrainingRuntime": "Cluster"}
+ROW = FRAMEWORKS[f"{GROUP}/trainjob"]
 RUNTIMES = f"{API}/clustertrainingruntimes"
-LOOK_SECONDS = 0.1
-_LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-async def define(cluster: Cluster, folder: Path) -> None:
+async def define_trainjobs(cluster: Cluster, folder: Path) -> None:
     """The API server serves these kinds from here on, with any fields."""
-    for kind, scope in KINDS.items():
-        names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower(), "listKind": f"{kind}List"}
-        version = {"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}}}
-        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}}
-        definition = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{names['plural']}.{GROUP}"},
-            "spec": {"group": GROUP, "scope": scope, "names": names, "versions": [version]},
-        }
-        (folder / f"{kind.lower()}.yaml").write_text(yaml.safe_dump(definition))
-    await cluster.apply_crds(folder)
+    await define(cluster, folder, [ROW, *TRAINING_RUNTIMES])
 
 
 def trainjobs(namespace: str) -> str:
@@ -61,42 +45,30 @@ async def trainjobs_run(cluster: Cluster) -> AsyncIterator[list[str]]:
         yield double.refused
 
 
-class _Double:
-    """Looks at all TrainJobs again and again.  What meets a newer object is done by the next look."""
+class _Double(CustomDouble):
+    """Keeps the JobSet of each TrainJob, and tells its state."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._session: aiohttp.ClientSession | None = None
+        super().__init__(cluster.access, [ROW])
         self._patches: dict[str, Object] = {}
         """By UID: the patches of a job when it was seen last."""
         self.refused: list[str] = []
 
-    async def run(self) -> None:
-        async with self._cluster.access.session() as self._session:
-            while True:
-                try:
-                    for job in (await self._ask("GET", f"{API}/trainjobs"))["items"]:
-                        await self._look(job)
-                except RequestError as error:
-                    if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
-                        raise
-                await asyncio.sleep(LOOK_SECONDS)
-
-    async def _look(self, job: Object) -> None:
-        meta, spec = job["metadata"], job["spec"]
-        runtime = await self._found(_path_of_runtime(job))
+    async def look(self, row: Kind, obj: Object) -> None:
+        meta, spec = obj["metadata"], obj["spec"]
+        runtime = await self.one(_path_of_runtime(obj))
         path = f"{JOBSETS}/namespaces/{meta['namespace']}/jobsets"
-        job_set = await self._found(f"{path}/{meta['name']}")
-        self._check(job, job_set)
+        job_set = await self.one(f"{path}/{meta['name']}")
+        self._check(obj, job_set)
         if job_set is None and runtime is not None and not meta.get("deletionTimestamp"):
-            job_set = await self._ask("POST", path, wanted(job, runtime))
+            job_set = await self.ask("POST", path, wanted(obj, runtime))
         elif job_set is not None and runtime is not None:
-            new = wanted(job, runtime)["spec"]
+            new = wanted(obj, runtime)["spec"]
             if (spec.get("suspend") or job_set["spec"].get("suspend")) and differs(new, job_set["spec"]):
                 patch = {"metadata": {"resourceVersion": job_set["metadata"]["resourceVersion"]}, "spec": new}
-                await self._ask("PATCH", f"{path}/{meta['name']}", patch, content_type=MERGE_PATCH)
+                await self.ask("PATCH", f"{path}/{meta['name']}", patch, content_type=MERGE_PATCH)
         if job_set is not None:
-            await self._tell(job, job_set)
+            await self._repeat(obj, job_set)
 
     def _check(self, job: Object, job_set: Object | None) -> None:
         """Trainer's webhook lets patches change only while the job is suspended and no Job of it is active."""
@@ -108,7 +80,7 @@ class _Double:
             self.refused.append(f"{job['metadata']['name']}: patches were changed while it ran")
         self._patches[uid] = {"patches": patches, "runs": runs}
 
-    async def _tell(self, job: Object, job_set: Object) -> None:
+    async def _repeat(self, job: Object, job_set: Object) -> None:
         found = job_set.get("status", {})
         conditions = [
             {**one, "type": {"Completed": "Complete"}.get(one["type"], one["type"])}
@@ -116,20 +88,7 @@ class _Double:
             if one["type"] in ("Completed", "Failed", "Suspended")
         ]
         status = {"conditions": conditions, "jobsStatus": found.get("replicatedJobsStatus", [])}
-        if any(job.get("status", {}).get(key, []) != value for key, value in status.items()):
-            path = f"{trainjobs(job['metadata']['namespace'])}/{job['metadata']['name']}/status"
-            await self._ask("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-
-    async def _found(self, path: str) -> Object | None:
-        try:
-            return await self._ask("GET", path)
-        except RequestError as error:
-            if error.status != 404:
-                raise
-            return None
-
-    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
-        return await self._cluster.access.request(method, path, body, session=self._session, **more)
+        await self.tell(ROW, job, status)
 
 
 def _path_of_runtime(job: Object) -> str:

@@ -86,6 +86,13 @@ def of_one_version(folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def converting_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with our definitions as they are shipped, for the tests of one file."""
+    with running(tmp_path_factory.mktemp("converting"), crds=(CRDS, SIMULATED)) as plane:
+        yield plane
+
+
 @contextmanager
 def running(folder: Path, **settings: Any) -> Iterator[ControlPlane]:
     """Run all parts of a control plane while the block runs; the settings are those of `ControlPlane.start`."""

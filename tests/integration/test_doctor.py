@@ -16,6 +16,7 @@ import pytest
 
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.controlplane.cluster import Cluster
+from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Road, has, make_road
 from tests.integration.test_uninstall import Plane, installed
 
@@ -65,6 +66,12 @@ async def examined(plane: Plane, folder: Path, *arguments: str) -> tuple[int, di
     answer = json.loads(out)
     assert answer["healthy"] == (process.returncode == 0)
     return process.returncode or 0, {step["name"]: step for step in answer["steps"]}
+
+
+@pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])
+def wanted_real_plane(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """A real control plane with both versions of the API, or None where the test is to run on the sandbox."""
+    return request.getfixturevalue("converting_plane") if request.param == "real" else None
 
 
 def ended(steps: dict[str, Any], status: str) -> set[str]:

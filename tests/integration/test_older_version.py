@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ import yaml
 
 from kqueue.config import parse
 from kqueue.manager.process import Flags, running
-from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.conftest import CRDS, SandboxPlane
-from tests.integration.conftest import running as running_plane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import CRDS as DEFINITIONS
 from tests.integration.controlplane.plane import ControlPlane
@@ -81,13 +79,6 @@ kind: LocalQueue
 metadata: {name: main, namespace: NAMESPACE}
 spec: {clusterQueue: team}
 """
-
-
-@pytest.fixture(scope="module")
-def converting_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with our definitions as they are shipped."""
-    with running_plane(tmp_path_factory.mktemp("converting"), crds=(CRDS, SIMULATED)) as plane:
-        yield plane
 
 
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])

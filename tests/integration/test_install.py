@@ -162,6 +162,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
     ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),
     ("left behind by a controller outside of the cluster that was killed",
      lambda r: r.account == "kqueue-uninstall" and (r.resource, r.verb) == ("apiservices", "delete")),
+    ("objects that may be stored in v1beta1 are stored anew, where there are any",
+     lambda r: r.account == "kqueue-uninstall" and r.resource in ("multikueueclusters", "customresourcedefinitions/status")),
     ("pods that fail because of us are told why", lambda r: (r.resource, r.verb) == ("pods/status", "patch")),
 ]  # fmt: skip
 """Rights that the story below does not need, and why the chart gives them all the same."""

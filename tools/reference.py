@@ -143,6 +143,7 @@ def labels() -> str:
         "api/names.py",
         "api/kind_names.py",
         "api/check_names.py",
+        "api/variant_names.py",
         "api/gang_names.py",
         "api/move_names.py",
         "api/import_names.py",

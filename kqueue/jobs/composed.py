@@ -22,8 +22,9 @@ from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.several import Placed
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, Priority, equivalent, workload_name
+from kqueue.jobs.workload import Priority, equivalent, workload_name
 from kqueue.kube import names as kube_names
+from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
 
 _REVISION = "controller-revision-hash"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -27,9 +26,7 @@ from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
 from kqueue.kube import names as kube_names
-
-LONG_NAME = 253
-SHORT_NAME = 63
+from kqueue.model.owned_names import LONG_NAME, SHORT_NAME, owned_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +61,7 @@ def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = ""
     tools compute the same name, so it must not change.
     """
     parts = [gvk.kind, gvk.group, name, uid, *([extra] if extra else [])]
-    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()
-    prefix = f"{gvk.kind.lower()}-{name}".encode()[: limit - 6].decode(errors="ignore")
-    return f"{prefix}-{digest[:5]}"
+    return owned_name(f"{gvk.kind.lower()}-{name}", parts, limit=limit)
 
 
 class WorkloadSource(Protocol):

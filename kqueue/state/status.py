@@ -101,7 +101,7 @@ def admission_json(admission: Admission) -> Patch:
     return {"clusterQueue": admission.queue, "podSetAssignments": out}
 
 
-def _wait_for_start(conditions: Conditions) -> None:
+def wait_for_start(conditions: Conditions) -> None:
     """Set PodsReady=False, because the pods of the present admission have not been ready yet."""
     conditions.set(names.CONDITION_PODS_READY, status=False, reason=names.REASON_WAIT_FOR_START, message=_NOT_READY)
 
@@ -131,11 +131,7 @@ def reserve(
         reason=names.REASON_QUOTA_RESERVED,
         message=f"Quota reserved in ClusterQueue {admission.queue}{f', {plan}' if plan else ''}",
     )
-    for before in obj.status.conditions:
-        if before.type in _ENDED_BY_A_RESERVATION and before.status == "True":
-            conditions.set(
-                before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"{PREVIOUSLY}{before.message}"
-            )
+    end_by_reservation(obj, conditions)
     fields: Patch = {"admission": admission_json(admission)}
     listed = checks.synced_checks(obj.status.admission_checks, wanted, stamp.text)
     if listed is not None:
@@ -148,11 +144,20 @@ def reserve(
     if obj.status.finished_pods:
         fields["finishedPods"] = None
     if waits_for_ready:
-        _wait_for_start(conditions)
+        wait_for_start(conditions)
     return status_patch(conditions, **fields)
 
 
 _CHECKS = tuple[wire.AdmissionCheckState, ...]
+
+
+def end_by_reservation(obj: wire.Workload, conditions: Conditions) -> None:
+    """Set the conditions of an earlier eviction to False, because quota is reserved again."""
+    for before in obj.status.conditions:
+        if before.type in _ENDED_BY_A_RESERVATION and before.status == "True":
+            conditions.set(
+                before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"{PREVIOUSLY}{before.message}"
+            )
 
 
 def wait(
@@ -230,7 +235,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     if ran is not None:
         fields["accumulatedPastExecutionTimeSeconds"] = ran
     if conditions.status(names.CONDITION_PODS_READY):  # the next admission has no pods yet
-        _wait_for_start(conditions)
+        wait_for_start(conditions)
     text = waiting.message(model.workload_key(obj), message)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
     _sync_admitted(conditions, (), queue="")
@@ -449,5 +454,5 @@ def sync_admitted(obj: wire.Workload, *, stamp: Stamp, waits_for_ready: bool = F
     _sync_admitted(conditions, obj.status.admission_checks, queue=queue, placed=not model.waits_for_domains(obj))
     admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
     if waits_for_ready and admitted and conditions.changed and not conditions.status(names.CONDITION_PODS_READY):
-        _wait_for_start(conditions)
+        wait_for_start(conditions)
     return status_patch(conditions) if conditions.changed else None

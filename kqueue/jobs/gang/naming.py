@@ -9,7 +9,8 @@ from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, workload_name
+from kqueue.jobs.workload import workload_name
+from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
 
 
 def workload_of_gang(ref: GangRef, switches: JobFeatures, *, uid: str = "") -> str:

@@ -26,6 +26,7 @@ from kqueue.core.workload import Admission, Claim
 from kqueue.isolation import isolated_logged
 from kqueue.model import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.model.pending import LastTry, Pending
+from kqueue.model.variants import is_parent
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.holding import Holding
@@ -111,6 +112,7 @@ class IntakeSettings:
     Args:
         order: as in `model.queue_time`.
         waits_for_ready: whether the loop may wait until the pods of a workload are ready.
+        concurrent: whether parents of variants wait in no queue.
     """
 
     flush_window: float = 1.0
@@ -118,6 +120,7 @@ class IntakeSettings:
     foreign_drain: float = 10.0
     order: QueueOrder = DEFAULT_ORDER
     waits_for_ready: bool = False
+    concurrent: bool = False
 
 
 DEFAULT_SETTINGS = IntakeSettings()
@@ -144,6 +147,7 @@ class Intake:
         self._clock, self._fair_usage, self._quarantine = clock, state.fair_usage, state.quarantine
         self._cache, self._queues, self._wake, self._orders = state.cache, state.queues, wake, state.orders
         self._namespace_labels, self._order = namespace_labels, settings.order
+        self._concurrent = settings.concurrent
         self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
         self._cache.gangs.on_leader = self.on_leader
         self._cache.gangs.on_promise = self.on_promise
@@ -222,7 +226,7 @@ class Intake:
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
             self._publish(WakeUp(source=WakeUpSource.WORKLOAD))
-        if not model.is_queueable(new):
+        if not model.is_queueable(new) or (self._concurrent and is_parent(new)):
             if self._queues.is_known(key):
                 self._queues.delete(key)
                 self._publish(WakeUp(source=WakeUpSource.WORKLOAD))  # capacity reserved for the workload is free

@@ -45,9 +45,11 @@ from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planners import PLANNERS
-from kqueue.core.preemption import Findings, Rules, lesser, none_may_be_preempted, simulate
+from kqueue.core.preemption import Findings, Rules, Target, lesser, none_may_be_preempted, simulate
 from kqueue.core.quota import QuotaNode, Usage
+from kqueue.core.refusals import mistaken, queue_refusal
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
+from kqueue.core.siblings import behind_sibling, sibling_to_leave
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Profile, algorithm_for
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
@@ -178,20 +180,6 @@ def _broken(head: Head, error: Exception) -> Wait:
     )
 
 
-def _refusal(head: Head, snapshot: Snapshot) -> Wait:
-    why = snapshot.inactive.get(head.queue)
-    if why is None:
-        blocker = Blocker(kind=BlockerKind.QUEUE, detail=f"ClusterQueue {head.queue} does not exist; create it")
-        return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
-    blocker = Blocker(kind=BlockerKind.QUEUE, detail=f"ClusterQueue {head.queue} is not active: {why}")
-    return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.SUSPENDED, blockers=(blocker,))
-
-
-def _mistaken(head: Head, problem: str) -> Wait:
-    blocker = Blocker(kind=BlockerKind.REQUESTS, detail=problem)
-    return Wait(head=head, outcome=Outcome.NO_FIT, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
-
-
 _DomainUsage = dict[str, tuple[DomainUsage, ...]]
 """Usage of domains, by flavor."""
 _Placed = tuple[tuple[PodSetAssignment, ...], tuple[PlacementQuality, ...]]
@@ -221,17 +209,19 @@ class _Cycle:
     def not_now(self, head: Head) -> Wait | None:
         """Return the reason for which a head is not tried at all; None: it is tried."""
         if head.queue not in self.snapshot.queues:
-            return _refusal(head, self.snapshot)
+            return queue_refusal(head, self.snapshot)
         if head.problem:
-            return _mistaken(head, head.problem)
+            return mistaken(head, head.problem)
         if head.least and (wrong := uncounted(head, self.snapshot.queues[head.queue])):
-            return _mistaken(head, wrong)
+            return mistaken(head, wrong)
         if head.plugin_problem:
             return refused_by_plugin(head, head.plugin_problem)
         if self.nominator.hooks and (refusal := self.nominator.hooks_of(head).screened(head)) is not None:
             return refused_by_plugin(head, str(refusal))
         if (wait := wait_of(self.nominator.hints, head.uid)) is not None:
             return waits_for_place(head, wait.until(self.findings.rules.now))
+        if head.variant is not None and (behind := behind_sibling(head)) is not None:
+            return behind
         claim = self.claims.because_of(head)
         if claim is None:
             return None
@@ -424,6 +414,8 @@ class _Cycle:
             if self.claims.of(entry.head.uid) is None:
                 self.claims.keep(entry.claim())  # the entry is not admitted yet: later entries must not use its room
             return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
+        if entry.head.variant is not None and (first := self._migrate(entry)) is not None:
+            return first
         if self.one_at_a_time:
             self.held_by = entry.head.key
         if (claim := self.claims.of(entry.head.uid)) is not None:
@@ -441,6 +433,19 @@ class _Cycle:
         found = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
         way, owed = self.gangs.admitted(entry, pod_sets)
         return Admit(head=entry.head, admission=found, quality=quality, made_way=way, promise=owed, plan=entry.by_plan)
+
+    def _migrate(self, entry: NominatedHead) -> Decision | None:
+        """Return the decision for a variant in whose place a sibling is admitted; None: no sibling is."""
+        found = sibling_to_leave(entry.head, self.snapshot)
+        if not isinstance(found, Target):
+            return found
+        held = found.admitted
+        if held.evicted and self.claims.of(entry.head.uid) is not None:
+            leaving = Blocker(kind=BlockerKind.LEAVING, workloads=(Mention(held.key, held.queue),))
+            return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
+        claim = self._claim(replace(entry, targets=(found,)))
+        self.claims.keep(claim)
+        return Preempt(head=entry.head, targets=(found,), claim=claim)
 
     def _placed(self, entry: NominatedHead) -> _Placed:
         """Return pod sets with their domains, and the quality of the domains; computed once for equal requests and

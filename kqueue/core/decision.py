@@ -45,6 +45,8 @@ class Outcome(StrEnum):
     """Less is free than the gang's `minResources`."""
     LOCALITY = "Locality"
     """The workload waits for a better place than those that are free."""
+    SIBLING = "Sibling"
+    """Another variant of the same parent is admitted, and the parent does not move to this one's flavor."""
     REFUSED = "Refused"
     """The ClusterQueue is inactive now."""
     PLUGIN = "Plugin"

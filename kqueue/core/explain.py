@@ -71,6 +71,7 @@ class BlockerKind(StrEnum):
     JOINT_ROUND = "JointRound"
     LEFT_OUT_BY_JOINT_ROUND = "LeftOutByJointRound"
     LOCALITY = "Locality"
+    SIBLING = "Sibling"
 
 
 @value(kw_only=True)
@@ -449,6 +450,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.LOCALITY: _locality,
     BlockerKind.PLUGIN: lambda b: b.detail,
+    BlockerKind.SIBLING: lambda b: f"{b.detail} of the same parent is admitted in flavor {b.flavor}",
     BlockerKind.JOINT_ROUND: lambda b: b.detail,
     BlockerKind.LEFT_OUT_BY_JOINT_ROUND: lambda b: b.detail,
     BlockerKind.FLAVOR_PLUGIN: lambda b: f"{b.detail} (flavor {b.flavor})",

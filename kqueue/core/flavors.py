@@ -271,8 +271,10 @@ def _all_blockers(tried: Sequence[FlavorTry]) -> tuple[Blocker, ...]:
 
 def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Blocker:
     """Return the blocker for a group whose queue lists no flavor."""
-    what = ", ".join(asked)
+    what, variant = ", ".join(asked), search.head.variant
     detail = f"ClusterQueue {search.spec.name} lists no flavor for {what}; add one to the resource group"
+    if variant is not None:
+        detail = f"ClusterQueue {search.spec.name} does not list flavor {variant.flavor} for {what}"
     return Blocker(kind=BlockerKind.QUEUE, pod_set=pod_set, queue=search.spec.name, detail=detail)
 
 
@@ -289,7 +291,8 @@ def _best_flavor(
     spec, names = search.spec, choice.group.flavors
     last = len(names) - 1
     start = 0
-    if search.pinned is None and search.head.last_tried and spec.fungible:
+    only = search.head.variant.flavor if search.head.variant is not None else None
+    if search.pinned is None and search.head.last_tried and spec.fungible and only is None:
         start = _remembered(demand, choice, search.head.last_tried) + 1
         if start > last:
             start = 0  # flavors were removed from the queue since then
@@ -301,6 +304,8 @@ def _best_flavor(
         index = choice.order[reached] if choice.order else reached
         if search.pinned is not None and not _is_pinned(demand, choice, names[index], search.pinned):
             continue
+        if only is not None and names[index] != only:
+            continue
         attempt = _try_flavor(demand, demand.option(choice, index, search.snapshot), search)
         tried.append(attempt)
         if attempt.mode is NO_FIT:
@@ -310,14 +315,19 @@ def _best_flavor(
             break
         if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, spec):
             best = attempt
-    seen_all = reached >= last and spec.fungible  # without fungibility a workload with a flavor is tried again at once
+    # without fungibility a workload with a flavor is tried again at once
+    seen_all = (reached >= last or only is not None) and spec.fungible
     return best, (-1 if seen_all else reached), tried
 
 
 def _all_tried(demand: GroupDemand, choice: RequestedGroup, search: _Search) -> list[FlavorTry]:
     """Try all flavors of a group, in the order of the queue."""
-    names, pinned = choice.group.flavors, search.pinned
-    indices = [i for i, name in enumerate(names) if pinned is None or _is_pinned(demand, choice, name, pinned)]
+    names, pinned, variant = choice.group.flavors, search.pinned, search.head.variant
+    indices = [
+        i
+        for i, name in enumerate(names)
+        if (pinned is None or _is_pinned(demand, choice, name, pinned)) and (variant is None or name == variant.flavor)
+    ]
     return [_try_flavor(demand, demand.option(choice, index, search.snapshot), search) for index in indices]
 
 

@@ -124,6 +124,31 @@ class PodSet:
 
 
 @value(kw_only=True)
+class Sibling:
+    """Another variant of the same parent that is admitted, or is being admitted: `key` is namespace/name.
+
+    Args:
+        is_preferred: whether its ClusterQueue prefers the sibling's flavor.
+        may_leave: whether the parent may move from the sibling's flavor to the other one.
+        is_assumed: whether the admission is not written yet.
+    """
+
+    key: str
+    flavor: str
+    is_preferred: bool
+    may_leave: bool
+    is_assumed: bool
+
+
+@value(kw_only=True)
+class Variant:
+    """A head that is tried in place of its parent, in one flavor alone; `sibling` None: no sibling is admitted."""
+
+    flavor: str
+    sibling: Sibling | None = None
+
+
+@value(kw_only=True)
 class Head:
     """A workload that is tried.
 
@@ -154,6 +179,8 @@ class Head:
     """Amounts by resource that must be free before the gang starts (`minResources`)."""
     extra_of: str = ""
     """The Workload (namespace/name) of the gang beyond whose quorum the workload's pod is; empty: of none."""
+    variant: Variant | None = None
+    """The one flavor that the workload may use; None: it may use all flavors."""
 
 
 @value(kw_only=True)

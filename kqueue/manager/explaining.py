@@ -55,6 +55,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
                 manager.workload_writer.newest,
                 elastic=settings.elastic,
                 preemption_gates=settings.preemption_gates,
+                variants=settings.variants,
                 order=settings.queue_order,
                 policy_of=manager.preemption_policy,
             ),

@@ -424,6 +424,7 @@ def _make_intake(manager: ControllerManager, *, busy: Callable[[], float]) -> In
             foreign_drain=timings.foreign_pod_drain,
             order=manager.order,
             waits_for_ready=rules.blocks_admission(config),
+            concurrent=config.enabled("ConcurrentAdmission"),
         ),
         tries=busy,
     )

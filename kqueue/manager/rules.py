@@ -21,6 +21,7 @@ from kqueue.errors import ConfigError
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import features_for, timeouts_for
 from kqueue.model import QueueOrder, policy_specs
+from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.joint.batches import BatchLimits
 from kqueue.scheduling.joint.rounds import RoundSettings
@@ -28,6 +29,7 @@ from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.requests import Requests
+from kqueue.state.variants import VariantRules
 
 
 def profile(enabled: Callable[[str], bool]) -> Profile:
@@ -66,11 +68,19 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
             by_shape=config.enabled("SchedulingEquivalenceHashing"),
         ),
         preemption_gates=config.enabled("ConcurrentAdmission") or config.enabled("MultiKueueOrchestratedPreemption"),
+        variants=variant_rules(config),
         looks=SecondLooks(
             for_targets=config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap"),
             for_domains=config.enabled("TASRecomputeAssignmentWithinSchedulingCycle"),
         ),
     )
+
+
+def variant_rules(config: Configuration) -> VariantRules | None:
+    """Return the rules of concurrent admission; None: its gate is off."""
+    if not config.enabled("ConcurrentAdmission"):
+        return None
+    return VariantRules(limit=SHORT_NAME if config.enabled("ShortWorkloadNames") else LONG_NAME)
 
 
 def round_settings(joint: JointPlacementSettings) -> RoundSettings:

@@ -14,7 +14,7 @@ from kqueue.config.selector import SelectorSettings
 from kqueue.controllers.record import ObjectReference, Reporter, record_waiting, workload_reference
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
-from kqueue.core.preemption import Target
+from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics, Traces
@@ -195,7 +195,13 @@ class CycleObserver:
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
     ) -> None:
-        """Count a preemption for the preemptor's queue, and record it on both workloads."""
+        """Count a preemption for the preemptor's queue, and record it on both workloads.
+
+        A variant that leaves for its sibling is evicted, not preempted: that is recorded on it alone.
+        """
+        if target.reason is PreemptionReason.FLAVOR_MIGRATION:
+            self._record(workload, reason=f"{names.EVENT_EVICTED_DUE_TO_PREFIX}{target.reason}", message=message)
+            return
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
         evicted = f"EvictedDueTo{names.REASON_PREEMPTED}"
         self._record(workload, reason=evicted, message=message)

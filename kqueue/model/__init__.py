@@ -27,6 +27,7 @@ from kqueue.model.quota_objects import (
     weight,
 )
 from kqueue.model.resources import amounts, pod_resources, template_requests
+from kqueue.model.variants import parent_key
 from kqueue.model.waiting import asked_for, head, pending
 from kqueue.model.workloads import (
     HOLDS,
@@ -41,10 +42,12 @@ from kqueue.model.workloads import (
     is_queueable,
     local_queue_key,
     needs_domains,
+    pods_key,
     replaced_key,
     runtime_classes,
     siblings_key,
     standing,
+    taken_over_key,
     waits_for_domains,
     workload_key,
 )
@@ -104,11 +107,13 @@ __all__ = [
     "node_class",
     "node_facts",
     "node_rules",
+    "parent_key",
     "pending",
     "plugin_profile",
     "pod_resources",
     "pod_set",
     "pod_view",
+    "pods_key",
     "policy_specs",
     "priority",
     "profile_name",
@@ -122,6 +127,7 @@ __all__ = [
     "since",
     "standing",
     "taint",
+    "taken_over_key",
     "template_path",
     "template_requests",
     "toleration",

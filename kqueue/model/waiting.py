@@ -24,6 +24,7 @@ from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, p
 from kqueue.model.pending import Pending, RequestSummary
 from kqueue.model.pod_sets import ended_pods, is_together, pod_sets_of
 from kqueue.model.profiles import chosen_algorithm, profile_name
+from kqueue.model.variants import allowed_flavor
 from kqueue.model.workloads import local_queue_key, replaced_key, workload_key
 
 
@@ -40,7 +41,7 @@ def pending(
     state = obj.status.requeue_state
     asked = asked_for(obj, reclaims=reclaims)
     profile = profile_name(obj.metadata)
-    others = (replaced_key(obj), base_key(obj))
+    others = (replaced_key(obj), base_key(obj), allowed_flavor(obj))
     origin = obj.spec.priority_class_ref
     by_class = origin.name if origin is not None and origin.kind == kube_names.PRIORITY_CLASS_KIND else ""
     rank = [priority(obj, order), by_class]

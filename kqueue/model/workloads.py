@@ -5,6 +5,7 @@ from __future__ import annotations
 from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.model.conditions import condition, condition_true
+from kqueue.model.variants import parent_key
 
 
 def is_owned_by_one_pod(obj: wire.Workload) -> bool:
@@ -95,6 +96,18 @@ def siblings_key(obj: wire.Workload) -> str:
     """Return the namespace/name by which the Workload's pods are found: all slices of an elastic job share one."""
     slice_name = obj.metadata.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
     return f"{obj.metadata.namespace}/{slice_name or obj.metadata.name}"
+
+
+def pods_key(obj: wire.Workload) -> str:
+    """Return the namespace/name by which the pods that use the Workload's quota are found: those of a variant are its
+    parent's.
+    """
+    return parent_key(obj) or siblings_key(obj)
+
+
+def taken_over_key(obj: wire.Workload) -> str | None:
+    """Return namespace/name of the Workload whose quota is a part of this one's; None: there is none."""
+    return parent_key(obj) or replaced_key(obj)
 
 
 def local_queue_key(obj: wire.Workload) -> str:

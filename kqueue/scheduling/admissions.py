@@ -96,9 +96,9 @@ class Admissions:
             assumed=True,
             priority=head.priority,
             timestamp=head.timestamp,
-            takes_over=head.replaces.key if head.replaces is not None else None,
+            takes_over=head.replaces.key if head.replaces is not None else model.parent_key(obj),
             job=model.controller_of(obj.metadata),
-            pods_of=model.siblings_key(obj),
+            pods_of=model.pods_key(obj),
         )
         charge = self._cache.held.assumed(holding)
         with charge:

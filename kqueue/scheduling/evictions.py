@@ -31,6 +31,7 @@ _REASONS = {
     PreemptionReason.IN_COHORT_RECLAMATION: "its ClusterQueue takes back quota that was borrowed",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "its ClusterQueue has less than its fair share",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "it borrows with a higher priority",
+    PreemptionReason.FLAVOR_MIGRATION: "its flavor is preferred, and their parent moves to it",
 }
 
 
@@ -141,6 +142,8 @@ class Evictions:
             if obj.metadata.uid != victim.uid or model.is_over(obj) or obj.status.admission is None:
                 return None
             stamp = status.Stamp(self._clock.now())
+            if target.reason is PreemptionReason.FLAVOR_MIGRATION:
+                return status.evict(obj, reason=target.reason, message=message, stamp=stamp)
             return status.evict(
                 obj, reason=names.REASON_PREEMPTED, message=message, stamp=stamp, preempted=target.reason
             )

@@ -37,6 +37,7 @@ class PlanMaker:
             context.writer.newest,
             elastic=settings.elastic,
             preemption_gates=settings.preemption_gates,
+            variants=settings.variants,
             order=settings.queue_order,
             policy_of=settings.policy_of,
         )

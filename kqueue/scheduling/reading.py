@@ -76,6 +76,10 @@ class HeadReader:
         if problem is not None:
             self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, problem)
             return None
+        kept_out = self._heads.variants.kept_out(obj, queue) if self._heads.variants is not None else None
+        if kept_out is not None:
+            self._refuse(cycle, obj, RequeueReason.GENERIC, kept_out.message, reason=kept_out.reason)
+            return None
         read = cycle.reads[item.key] = Read(obj, item, self._cache.quota.room_generation(queue))
         last_tried = self._scans.last_tried(item.key, read.attempt(queue, cycle.number))
         try:
@@ -86,6 +90,14 @@ class HeadReader:
             self._refuse(cycle, obj, RequeueReason.GENERIC, str(e))
             return None
 
-    def _refuse(self, cycle: CycleState, obj: wire.Workload, requeue: RequeueReason, problem: str) -> None:
+    def _refuse(
+        self,
+        cycle: CycleState,
+        obj: wire.Workload,
+        requeue: RequeueReason,
+        problem: str,
+        *,
+        reason: str = names.REASON_MISCONFIGURED,
+    ) -> None:
         self._preemptions.end(obj.metadata.uid)
-        self._put_back.put_back(cycle, obj, requeue, Why(names.REASON_MISCONFIGURED, problem))
+        self._put_back.put_back(cycle, obj, requeue, Why(reason, problem))

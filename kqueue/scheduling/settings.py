@@ -12,6 +12,7 @@ from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.state.requeueing import DEFAULT_GANG_BACKOFF, RequeueBackoff
+from kqueue.state.variants import VariantRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class LoopSettings:
     """Rules for remembering the end of a scan of flavors."""
     preemption_gates: bool = False
     """A workload with a closed preemption gate does not preempt."""
+    variants: VariantRules | None = None
+    """Rules of the variants of concurrent admission; None: Workloads of others are as all others are."""
     looks: SecondLooks = ALL_LOOKS
     """The nominations that are repeated in the same cycle."""
     gang_backoff: RequeueBackoff = DEFAULT_GANG_BACKOFF

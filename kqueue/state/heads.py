@@ -15,6 +15,7 @@ from kqueue.model.pending import Pending
 from kqueue.state import failures
 from kqueue.state.cache import Cache
 from kqueue.state.near_gang import NearGang
+from kqueue.state.variants import VariantRules, Variants
 
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
@@ -29,6 +30,7 @@ class Heads:
         *,
         elastic: bool = False,
         preemption_gates: bool = False,
+        variants: VariantRules | None = None,
         order: QueueOrder = DEFAULT_ORDER,
         policy_of: Callable[[str], str | None] = lambda _name: None,
     ) -> None:
@@ -38,6 +40,7 @@ class Heads:
         self._policy_of = policy_of
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
+        self.variants = Variants(cache, newest, variants) if variants is not None else None
         self._near_gang = NearGang(cache.ledger, newest)
 
     def make(
@@ -67,7 +70,8 @@ class Heads:
         gates = model.closed_gates(obj) if self._gates else ()
         never = model.never_preempts(obj, self._policy_of)
         extra_of, least = model.extra_of(obj), model.least_of(obj)
-        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least):
+        variant = self.variants.read(obj, queue) if self.variants is not None else None
+        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least or variant):
             return head
         return replace(
             head,
@@ -77,6 +81,7 @@ class Heads:
             never_preempts=never,
             extra_of=extra_of,
             least=least,
+            variant=variant,
         )
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:

@@ -37,7 +37,8 @@ class Holding:
     ready: bool = False
     """Whether the pods are ready, or were ready before."""
     takes_over: str | None = None
-    """The key of the older slice of the same elastic job whose pods and quota the workload takes over; None: no slice.
+    """The key of the workload whose quota is a part of this one's: the older slice of the same elastic job, or the
+    parent of a variant; None: there is none.
     """
     pods_of: str = ""
     """The name by which the workload's pods are found (`model.siblings_key`); empty: its own key."""
@@ -56,8 +57,16 @@ class Holding:
         return self.assumed or self.replaces is not None
 
     def includes(self, other: Holding) -> bool:
-        """Whether the holding `other` is a part of this one: this one is the newer slice of the same job."""
-        return self.takes_over == other.key and self.job == other.job and self.queue == other.queue
+        """Whether the holding `other` is a part of this one: this one is the newer slice of the same job, or `other`
+        controls it and uses no more than this one, as the parent of an admitted variant does.
+        """
+        if self.takes_over != other.key or self.queue != other.queue:
+            return False
+        return self.job == other.job or (self.job is not None and self.job[1] == other.uid and self._covers(other))
+
+    def _covers(self, other: Holding) -> bool:
+        own = self.admission.usage()
+        return all(amount <= own.get(column, 0) for column, amount in other.admission.usage().items())
 
     def is_same_reservation(self, other: Holding) -> bool:
         """Whether both are versions of the same reservation."""

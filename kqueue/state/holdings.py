@@ -54,9 +54,11 @@ class Holdings:
         """
         self._holdings: dict[str, Holding] = {}
         self._included: dict[str, Holding] = {}
-        """Older slices of elastic jobs that still exist: their usage is a part of the usage of the newer slice."""
-        self._newer: dict[str, str] = {}
-        """The key of the newer slice with usage, by the key of the slice that it takes over."""
+        """Workloads whose usage is a part of the usage of another one (`Holding.includes`): older slices of elastic
+        jobs that still exist, and the parents of admitted variants.
+        """
+        self._newer: dict[str, dict[str, None]] = {}
+        """The keys of the workloads with usage that take over another one, by the key of that."""
         self._written: dict[str, wire.Workload] = {}
         """The written object of each assumed or moved holding whose write has ended."""
         self._lost_statuses: dict[str, wire.WorkloadStatus] = {}
@@ -255,21 +257,22 @@ class Holdings:
             admitted_at=model.since(obj, names.CONDITION_ADMITTED),
             evicted=model.condition_true(obj, names.CONDITION_EVICTED),
             ready=model.condition_true(obj, names.CONDITION_PODS_READY),
-            takes_over=model.replaced_key(obj),
+            takes_over=model.taken_over_key(obj),
             job=model.controller_of(obj.metadata),
-            pods_of=model.siblings_key(obj),
+            pods_of=model.pods_key(obj),
         )
 
     def _hold(self, holding: Holding) -> None:
-        """Charge a holding, unless it is a part of the holding of a newer slice."""
-        newer = self._holdings.get(self._newer.get(holding.key, ""))
-        if newer is not None and newer.includes(holding):
+        """Charge a holding, unless it is a part of another one."""
+        if any(self._holdings[key].includes(holding) for key in self._newer.get(holding.key, ())):
             self._drop(holding.key)
             self._included[holding.key] = holding
             return
+        if self._included:
+            self._included.pop(holding.key, None)
         self._put(holding)
         if holding.takes_over is not None:
-            self._newer[holding.takes_over] = holding.key
+            self._newer.setdefault(holding.takes_over, {})[holding.key] = None
             older = self._holdings.get(holding.takes_over)
             if older is not None and holding.includes(older):
                 self._drop(older.key)
@@ -320,11 +323,20 @@ class Holdings:
         self._of_many_flavors.discard(key)
         if not replaced:
             self._ledger.remove_usage(key)
-        if holding.takes_over is not None and self._newer.pop(holding.takes_over, None) is not None:
-            older_slice = self._included.pop(holding.takes_over, None)
-            if older_slice is not None:
-                self._hold(older_slice)
+        self._forget_newer(holding)
         return True
+
+    def _forget_newer(self, gone: Holding) -> None:
+        """Charge the holding that was a part of one that has ended, unless it is a part of a third one."""
+        newer = self._newer.get(gone.takes_over or "")
+        if gone.takes_over is None or newer is None:
+            return
+        newer.pop(gone.key, None)
+        if not newer:
+            del self._newer[gone.takes_over]
+        part = self._included.pop(gone.takes_over, None)
+        if part is not None:
+            self._hold(part)
 
     def _charge_domains(self, holding: Holding) -> None:
         usages: list[AssignedUsage] = []

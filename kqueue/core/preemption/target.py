@@ -26,6 +26,8 @@ class PreemptionReason(StrEnum):
     """The workload's branch of the cohort has more than its fair share."""
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     """The workload borrows, and a workload of higher priority will borrow in its place."""
+    FLAVOR_MIGRATION = "FlavorMigration"
+    """A variant of the same parent fits in a flavor that the queue prefers."""
 
 
 class SharingStrategy(StrEnum):

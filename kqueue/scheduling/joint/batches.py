@@ -104,5 +104,12 @@ class BatchReader:
             head = self._planning.heads.make(obj, None, queue=queue, now=self._clock.now())
         except InvalidObjectError:
             return None
-        special = head.replaces is not None or head.least or head.extra_of or head.problem or head.plugin_problem
+        special = (
+            head.replaces is not None
+            or head.least
+            or head.extra_of
+            or head.variant
+            or head.problem
+            or head.plugin_problem
+        )
         return None if special else head

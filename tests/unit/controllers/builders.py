@@ -147,6 +147,7 @@ class World:
         self,
         *objects: tuple[ResourceType, JSON],
         waits_for_ready: bool = False,
+        concurrent: bool = False,
         fair_usage: FairUsage | None = None,
     ) -> None:
         """`objects` are there beside those that every world has, or in their place; the rest is as in Intake."""
@@ -166,7 +167,7 @@ class World:
             namespace_labels=self.namespaces.get,
             wake=self._wake,
             clock=self.clock,
-            settings=IntakeSettings(waits_for_ready=waits_for_ready),
+            settings=IntakeSettings(waits_for_ready=waits_for_ready, concurrent=concurrent),
         )
         intake = self.intake
         self.topologies: Store[wire.Topology] = self._watch(TOPOLOGIES, wire.Topology, intake.on_topology)

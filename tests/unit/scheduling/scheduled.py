@@ -92,7 +92,8 @@ class Scheduled(World):
         self, *objects: Any, settings: LoopSettings | None = None, fair_usage: FairUsage | None = None
     ) -> None:
         waits_for_ready = settings is not None and settings.block_admission
-        super().__init__(*objects, waits_for_ready=waits_for_ready, fair_usage=fair_usage)
+        concurrent = settings is not None and settings.variants is not None
+        super().__init__(*objects, waits_for_ready=waits_for_ready, concurrent=concurrent, fair_usage=fair_usage)
         self.observed = Observed()
         self.second_pass = SecondPass()
         self.pauses: list[float] = []

@@ -32,6 +32,7 @@ _GATES = frozenset(
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
         "CleanupProvisioningRequestsOnEviction",
+        "ConcurrentAdmission",
         "CustomMetricLabels",
         "DisableWaitForPodsReady",
         "DeferRayServiceFinalizationForRedisCleanup",
@@ -86,7 +87,6 @@ _GATES = frozenset(
 """Gates that some code reads."""
 
 _PARTLY = {
-    "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
     "KueueDRAIntegration": "devices are never counted; with KueueDRARejectWorkloadsWhenDRADisabled off, too, Workloads"
     " that claim devices are admitted",
     "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions"

@@ -18,6 +18,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, moment_after
 from kqueue.controllers.blockers import Blockers
 from kqueue.model.conditions import NO_TIME
+from kqueue.model.variants import is_parent
 from kqueue.runtime.lane import Lane
 from kqueue.state import checks, execution_time, pauses, readiness, requeueing, retention, status
 from kqueue.state.readiness import ReadyRules
@@ -65,6 +66,10 @@ class LifeRules:
     """API group and kind of owners whose controllers end evictions; None: all that are not abandoned."""
     eviction_ended_after: timedelta = _EVICTION_ENDED_AFTER
     """The time in which other clients may end the eviction of a Workload without a managed owner."""
+    concurrent: bool = False
+    """Whether Workloads that other Workloads control are variants (concurrent admission): their parents have the clocks
+    and end the evictions, and no checks.
+    """
     keeps_gates: bool = False
     """Whether the status has the state of preemption gates, whatever client opens them."""
 
@@ -109,7 +114,8 @@ class LifeCycle:
         if self.rests(workload):
             return
         yield LifeCycleStep(self._complete)
-        for look in (self._heed_checks, self._leave, self._leave_late, self._end_of_time):
+        clocks = () if self._is_variant(workload) else (self._leave_late, self._end_of_time)
+        for look in (self._heed_checks, self._leave, *clocks):
             yield LifeCycleStep(look)
 
     @property
@@ -153,12 +159,17 @@ class LifeCycle:
 
     def _is_managed(self, workload: wire.Workload) -> bool:
         """Whether the controller of one of its owners ends the Workload's evictions."""
+        if self._is_variant(workload):
+            return True
         if self._rules.managed is None:
             return not self._is_nobodys(workload)
         return any(
             (owner.api_version.rpartition("/")[0], owner.kind) in self._rules.managed
             for owner in workload.metadata.owner_references
         )
+
+    def _is_variant(self, workload: wire.Workload) -> bool:
+        return self._rules.concurrent and model.parent_key(workload) is not None
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -267,7 +278,12 @@ class LifeCycle:
     def _list_checks(self, workload: wire.Workload) -> status.Patch | None:
         """List the checks that the workload needs, in any state, because its ClusterQueue may change them at
         any time.
+
+        A parent of variants never waits for checks.  Its list stays as it is: whoever can write the label must not be
+        able to take the checks off a Workload.
         """
+        if self._rules.concurrent and is_parent(workload):
+            return None
         queue = self._blockers.cluster_queue(workload)
         if queue is None:
             return None

@@ -13,6 +13,7 @@ class Reporter:
 
     SCHEDULER = "kueue-admission"
     WORKLOADS = "kueue-workload-controller"
+    VARIANTS = "concurrent-admission-controller"
     NODES = "tas-resource-flavor-controller"
     GATES = "tas-topology-ungater"
     DEFRAGMENTATION = "kqueue-defragmentation"

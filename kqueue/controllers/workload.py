@@ -281,6 +281,7 @@ def life_rules(config: Configuration, timings: Timings) -> LifeRules:
         abandoned=frozenset(of for of, kind in owners.items() if not kind.queued),
         managed=frozenset(of for of, kind in owners.items() if kind.queued),
         eviction_ended_after=timedelta(seconds=timings.eviction_ended_after),
+        concurrent=config.enabled("ConcurrentAdmission"),
         keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
     )
 

@@ -14,6 +14,7 @@ from kqueue.model.owned_names import LONG_NAME
 from kqueue.model.variants import (
     VariantPolicy,
     allowed_flavor,
+    flavors_of,
     is_parent,
     owning_workload,
     variant_fault,
@@ -90,4 +91,14 @@ class Variants:
                 is_assumed=held.assumed,
             )
             return Variant(flavor=flavor, sibling=found)
-        return Variant(flavor=flavor)
+        return Variant(flavor=flavor, sibling=self._running(parent))
+
+    def _running(self, parent: wire.Workload | None) -> Sibling | None:
+        """Return the parent in the form of a sibling that stays, while its job uses quota without an admitted variant:
+        the variant was deleted, and the job is being stopped.
+        """
+        held = self._cache.held.known(model.workload_key(parent)) if parent is not None else None
+        if parent is None or held is None or held.uid != parent.metadata.uid:
+            return None
+        used = ", ".join(sorted(flavors_of(parent))) or "(none)"
+        return Sibling(key=held.key, flavor=used, is_preferred=True, may_leave=False, is_assumed=False)

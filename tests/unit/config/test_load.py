@@ -436,7 +436,7 @@ def test_settings_without_effect_are_named() -> None:
     configuration = read(
         multiKueue={"gcInterval": "5m"},
         controller={"cacheSyncTimeout": 1},
-        featureGates={"ConcurrentAdmission": True, "MultiKueue": True},
+        featureGates={"MultiKueueOrchestratedPreemption": True, "MultiKueue": True},
         resources={
             "quotaCheckStrategy": "IgnoreUndeclared",
             "transformations": [{"input": "a", "outputs": {"b": "1"}}],
@@ -447,7 +447,7 @@ def test_settings_without_effect_are_named() -> None:
         "controller.cacheSyncTimeout",
         "multiKueue",
         "resources.deviceClassMappings",
-        "featureGates.ConcurrentAdmission",
+        "featureGates.MultiKueueOrchestratedPreemption",
     ]
 
 

@@ -24,6 +24,7 @@ from kqueue.model.pending import RequeueReason
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.variants import VariantRules
 from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved
 
 FAIR = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n"
@@ -80,7 +81,11 @@ def gate(name: str, *, on: bool) -> str:
             {"looks": SecondLooks(for_domains=False)},
             id="no-second-look-for-domains",
         ),
-        pytest.param(gate("ConcurrentAdmission", on=True), {"preemption_gates": True}, id="gates-of-variants"),
+        pytest.param(
+            gate("ConcurrentAdmission", on=True),
+            {"preemption_gates": True, "variants": VariantRules()},
+            id="variants-and-their-gates",
+        ),
         pytest.param(
             gate("MultiKueueOrchestratedPreemption", on=True), {"preemption_gates": True}, id="gates-of-other-clusters"
         ),

@@ -265,7 +265,7 @@ async def test_a_parent_whose_variant_is_gone_counts_itself(make: Make) -> None:
 
 async def test_ended_pods_of_the_parent_count_as_long_as_its_variant_does_not_tell_them(make: Make) -> None:
     """The parent uses less than its variant then, not something else."""
-    ended = {"reclaimablePods": [{"name": "main", "count": 1}]}
+    ended: JSON = {"reclaimablePods": [{"name": "main", "count": 1}]}
     world = world_of(make)
     world.add(parent_json(admitted("spot", **ended)), variant_json("spot", admitted("spot")))
     assert used(world) == {"spot": 4}

@@ -272,7 +272,8 @@ def test_the_pods_of_the_parent_are_told_on_its_variant(
 
     def status(ready: str = "", ended: int = 0) -> JSON:
         ready_ = [condition("PodsReady", ready, "Started")] if ready else []
-        return admitted("spot", *ready_, **({"reclaimablePods": [{"name": "main", "count": ended}]} if ended else {}))
+        more: JSON = {"reclaimablePods": [{"name": "main", "count": ended}]} if ended else {}
+        return admitted("spot", *ready_, **more)
 
     found = family(parent_json(status(**told_by_parent)), *all_of(spot=status(**told_by_variant)))
     assert (("CopyPods", "spot") in told(found)) is want

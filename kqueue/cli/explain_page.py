@@ -54,6 +54,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
         yield from _pending(answer, pending)
     if "running" in answer:
         yield from _running(answer["running"])
+    yield from _section("Variants", map(_variant, answer.get("variants") or ()))
     yield from _section("Joint round", _joint(answer.get("joint") or {}))
     yield from _section("Defragmentation plan", _plan(answer.get("defragmentation") or {}))
     yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
@@ -74,6 +75,13 @@ def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
             yield PageLine("")
             yield PageLine(title, style=_HEAD)
         yield line
+
+
+def _variant(one: JSON) -> PageLine:
+    """Return the line about the variant of a parent for one flavor."""
+    name = f" ({one['name']})" if "name" in one else ""
+    why = f": {one['reason']}: {one['message']}" if "message" in one else ""
+    return PageLine(f"{one['flavor']}{name}: {one['state']}{why}", 1, _GOOD if one["state"] == "Running" else "")
 
 
 def _plan(plan: JSON) -> Iterator[PageLine]:

@@ -21,11 +21,12 @@ from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
 from kqueue.model.variants import is_parent, may_be_parent, variant_policy, waits_for_label
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import status, variant_patches
 from kqueue.state.cache import Cache
-from kqueue.state.variant_steps import Family, Step, StepKind, family_of, gate_to_open, steps
+from kqueue.state.variant_steps import Family, Step, StepKind, family_of, gate_to_open, reason_to_wait, steps
 
 _log = structlog.get_logger(__name__)
 
@@ -91,9 +92,20 @@ class ConcurrentAdmissionReconciler:
         for step in steps(family, self._clock.now()):
             with isolated(errors.append):
                 await self._take(step, family)
+        await self._explain(family)
         if errors:
             raise errors[0]
         return Result(requeue_after=self._until_gate(family))
+
+    async def _explain(self, family: Family) -> None:
+        """Write why the parent waits."""
+        now, key = self._clock.now(), model.workload_key(family.parent)
+        found = reason_to_wait(family, now)
+        if found is not None:
+            (reason, message), stamp = found, status.Stamp(now)
+            await self._writer.write(
+                key, lambda w: status.wait(w, reason=reason, message=message, stamp=stamp), lane=Lane.WORDS
+            )
 
     def _owned(self, key: str, uid: str) -> list[wire.Workload]:
         """Return the Workloads that a Workload controls, in the order of their names."""

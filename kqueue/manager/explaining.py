@@ -34,6 +34,11 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         quarantined = manager.quarantine.get(model.workload_key(workload))
         if quarantined is not None:
             yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
+        variants, queue = loop.planning.heads.variants, blockers.cluster_queue(workload)
+        if variants is not None and queue is not None:
+            kept_out = variants.kept_out(workload, queue.metadata.name)
+            if kept_out is not None:
+                yield Hindrance(kept_out.reason, kept_out.message)
         for blocked in blockers.all(workload):
             yield Hindrance(blocked.reason, blocked.message, blocked.command)
 

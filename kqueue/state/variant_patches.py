@@ -35,7 +35,6 @@ def variant_of(parent: Mapping[str, Any], flavor: str, *, active: bool, limit: i
         "name": meta["name"],
         "uid": meta["uid"],
         "controller": True,
-        "blockOwnerDeletion": True,
     }
     return {
         "apiVersion": names.API_VERSION,

@@ -26,10 +26,12 @@ from kqueue.core.value import value
 from kqueue.model.conditions import NO_TIME
 from kqueue.model.owned_names import LONG_NAME
 from kqueue.model.variants import VariantPolicy, by_flavor, flavors_of, variant_fault
-from kqueue.state import requeueing
+from kqueue.state import requeueing, waiting
 
 GATE_PAUSE = timedelta(minutes=5)
 """The time after the opening of a preemption gate in which no other gate of the same parent is opened."""
+_BLOCKS = frozenset({names.REASON_SUSPENDED, names.REASON_MISCONFIGURED, names.REASON_DEACTIVATED})
+"""Reasons of Workloads that are not tried."""
 _OURS = frozenset({variant_names.REASON_VARIANT_EVICTED, variant_names.REASON_CONCURRENT_ADMISSION})
 """Reasons for which kqueue evicts a parent because of its variants; after them its variants are tried at once."""
 
@@ -303,6 +305,29 @@ def _amend(family: Family) -> Iterator[Step]:
             continue
         if same_class or not is_reserved(variant):  # otherwise the API refuses another class
             yield Step(kind=StepKind.AMEND, flavor=flavor, key=model.workload_key(variant))
+
+
+def reason_to_wait(family: Family, now: datetime) -> tuple[str, str] | None:
+    """Return why the parent waits, from what was found for its variants: reason and message; None: it does not wait for
+    them, or they were not tried.
+    """
+    if is_reserved(family.parent) or is_held_back(family.parent, now):
+        return None
+    told = {
+        flavor: found
+        for flavor, variant in family.variants.items()
+        if variant.spec.active
+        and (found := model.condition(variant.status.conditions, names.CONDITION_QUOTA_RESERVED)) is not None
+    }
+    if not told or any(found.reason in _BLOCKS for found in told.values()):
+        return None  # what blocks its queue is written on the parent, too
+    reasons = {found.reason for found in told.values()}
+    reason = reasons.pop() if len(reasons) == 1 and reasons <= waiting.OF_A_MOMENT else names.REASON_PENDING_EVALUATION
+    causes = [
+        f"{flavor}: {'its checks are pending' if found.status == 'True' else waiting.cause_of(found.message)}"
+        for flavor, found in told.items()
+    ]
+    return reason, f"Tried by variants; {'; '.join(causes)}"
 
 
 # --- preemption gates ------------------------------------------------------------------------------------------------

@@ -66,6 +66,21 @@ class Variants:
             fault = f"ClusterQueue {queue} has no concurrentAdmissionPolicy"
         return KeptOut(names.REASON_MISCONFIGURED, f"It is no variant: {fault}") if fault else None
 
+    def of_parent(self, obj: wire.Workload, queue: str) -> dict[str, wire.Workload | None]:
+        """Return the variants of a parent by flavor, in the order of its ClusterQueue; empty: it is no parent.
+
+        None stands for a variant that does not exist.
+        """
+        policy = self._policy(queue)
+        if policy is None or not is_parent(obj):
+            return {}
+        meta, found = obj.metadata, dict[str, wire.Workload | None]()
+        for flavor in policy.flavors:
+            variant = self._newest(f"{meta.namespace}/{variant_name(meta.name, meta.uid, flavor, limit=self._limit)}")
+            is_one = variant is not None and not variant_fault(variant, obj, limit=self._limit)
+            found[flavor] = variant if is_one else None
+        return found
+
     def read(self, obj: wire.Workload, queue: str) -> Variant | None:
         """Return a variant with its admitted sibling; None: the Workload is none."""
         owner, flavor = owning_workload(obj), allowed_flavor(obj)

@@ -125,7 +125,7 @@ class WorkloadExplainer:
             joint=self._planning.joint,
         )
         item = await self._stand_in_line(obj, why, pace)
-        if not queue or self._cache.quota.queue_object(queue) is None:
+        if not queue or self._cache.quota.queue_object(queue) is None or self._planning.is_parent(obj):
             return why
         try:
             head = self._planning.heads.make(obj, item, queue=queue, now=now)
@@ -392,7 +392,8 @@ class WorkloadExplainer:
         ):
             if part is not None:
                 shown[name] = part
-        shown |= self._planning.parts_of(obj)
+        held = obj.status.admission
+        shown |= self._planning.parts_of(obj, held.cluster_queue if held is not None else waits.queue if waits else "")
         shown["summary"] = summary(state, shown)
         return shown
 

@@ -12,6 +12,7 @@ from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim
+from kqueue.model.variants import is_parent
 from kqueue.runtime.store import Store
 from kqueue.state.cache import Cache
 from kqueue.state.heads import Heads
@@ -21,6 +22,7 @@ from kqueue.state.tries import Tries
 from kqueue.visibility.defragmentation import plan_part
 from kqueue.visibility.joint_rounds import workload_part
 from kqueue.visibility.question import JSON
+from kqueue.visibility.workload_state import variant_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,17 @@ class PlanningSource:
     joint: JointHistory | None = None
     plan_for: Callable[[str], DefragmentationPlan | None] = lambda _key: None
 
-    def parts_of(self, obj: wire.Workload) -> JSON:
-        """Return the parts of an explanation about joint placement: rounds with the Workload, and the plan for it."""
+    def is_parent(self, obj: wire.Workload) -> bool:
+        """Whether variants are tried in place of the Workload."""
+        return self.heads.variants is not None and is_parent(obj)
+
+    def parts_of(self, obj: wire.Workload, queue: str) -> JSON:
+        """Return the parts of an explanation about other objects: its variants in a ClusterQueue, rounds of joint
+        placement with the Workload, and the plan for it.
+        """
         found: JSON = {}
+        if self.heads.variants is not None and (variants := self.heads.variants.of_parent(obj, queue)):
+            found["variants"] = [variant_part(flavor, variant) for flavor, variant in variants.items()]
         joint = workload_part(self.joint, obj.metadata.uid) if self.joint is not None else None
         if joint is not None:
             found["joint"] = joint

@@ -138,6 +138,17 @@ def waits_for_checks(obj: wire.Workload) -> list[JSON]:
     return [{"name": check.name, "state": check.state, "message": check.message} for check in waiting]
 
 
+def variant_part(flavor: str, variant: wire.Workload | None) -> JSON:
+    """Return the variant of a parent for a flavor: its name, its state, and why it waits; None: it does not exist."""
+    if variant is None:
+        return {"flavor": flavor, "state": "Missing"}
+    shown: JSON = {"flavor": flavor, "name": variant.metadata.name, "state": str(state_of(variant))}
+    found = model.condition(variant.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if found is not None and found.status != "True" and variant.spec.active:
+        shown |= {"reason": found.reason, "message": cause_of(found.message)}
+    return shown
+
+
 def held_back(obj: wire.Workload, now: datetime) -> list[JSON]:
     """Return the reasons in the Workload's own object for which it is not tried."""
     found: list[JSON] = []

@@ -277,3 +277,11 @@ def test_without_a_controller_the_status_is_told_and_that_is_said(workload: dict
         assert fact in shown, fact
     assert "no controller was asked" in shown
     assert "nobody is there" in answer["asOf"]["notes"][0]
+
+
+def test_a_parent_shows_its_variants() -> None:
+    """One line for each flavor, with the name and the reason where there are any."""
+    waits = {"flavor": "reserved", "name": "v", "state": "Pending", "reason": "WaitingForQuota", "message": "no room"}
+    shown = text(make_answer() | {"variants": [waits, {"flavor": "spot", "state": "Missing"}]})
+
+    assert "Variants\n  reserved (v): Pending: WaitingForQuota: no room\n  spot: Missing" in shown

@@ -37,6 +37,7 @@ from tests.unit.controllers.builders import (  # fmt: skip
     make_flavor,
     make_local_queue,
     make_workload,
+    message_of,
     reserved,
     status_of,
 )
@@ -262,6 +263,7 @@ async def test_a_preempted_job_comes_back_in_another_flavor(play: Build) -> None
 
     assert status_of(world.by_flavor()["reserved"], "Evicted") == ("True", "Preempted")
     assert world.flavor_of(PARENT) is None
+    assert "Tried by variants; reserved: " in message_of(world.workload(PARENT), "QuotaReserved")
     assert world.flavor_of("elastic") == "reserved"
     assert world.active() == {*FLAVORS}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.model.variants import VariantPolicy, variant_name
-from kqueue.state.variant_steps import Family, Step, StepKind, gate_to_open, steps, wanted_active
+from kqueue.state.variant_steps import Family, Step, StepKind, gate_to_open, reason_to_wait, steps, wanted_active
 from tests.unit.state.families import (
     FLAVORS,
     NOW,
@@ -301,6 +301,41 @@ def test_the_variants_of_a_finished_parent_finish() -> None:
 def test_variants_have_the_priority_of_their_parent(status: JSON, change: JSON, want: bool) -> None:
     """Whoever raises only that of a variant gains nothing."""
     assert (("Amend", "spot") in told(family(parent_json(**change), *all_of(spot=status)))) is want
+
+
+# --- why the parent waits
+
+
+def says(reason: str, message: str, status: str = "False") -> JSON:
+    return {"conditions": [condition("QuotaReserved", status, reason, f"{message}; see kqueue explain v -n ns")]}
+
+
+@pytest.mark.parametrize(
+    ("variants", "want"),
+    [
+        pytest.param(
+            [says("WaitingForQuota", "no room"), says("WaitingForQuota", "nor here"), {}],
+            ("WaitingForQuota", "Tried by variants; reserved: no room; spot: nor here"), id="all for the same reason",
+        ),
+        pytest.param(
+            [says("WaitingForQuota", "no room"), says("AdmissionGated", "gated"), {}],
+            ("PendingEvaluation", "Tried by variants; reserved: no room; spot: gated"), id="for several reasons",
+        ),
+        pytest.param(
+            [says("WaitingForQuota", "no room"), reserving("spot"), {}],
+            ("PendingEvaluation", "Tried by variants; reserved: no room; spot: its checks are pending"), id="one has quota",
+        ),
+        pytest.param([says("Suspended", "stopped"), says("WaitingForQuota", "no room"), {}], None, id="the queue is stopped: that is written on the parent itself"),
+        pytest.param([{}, {}, {}], None, id="none was tried"),
+    ],
+)  # fmt: skip
+def test_the_parent_says_why_its_variants_wait(variants: list[JSON], want: tuple[str, str] | None) -> None:
+    """By flavor; a parent that is admitted, or held back itself, says nothing of them."""
+    made = [variant_json(flavor, status) for flavor, status in zip(FLAVORS, variants, strict=True)]
+
+    assert reason_to_wait(family(None, *made), NOW) == want
+    for parent in (parent_json(admitted("spot")), parent_json(active=False)):
+        assert reason_to_wait(family(parent, *made), NOW) is None
 
 
 # --- 6: preemption gates

@@ -20,6 +20,7 @@ from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.not_running import NotRunning
+from kqueue.state.variants import VariantRules
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.queue_quotas import QueueQuotas
@@ -34,6 +35,7 @@ from tests.unit.controllers.builders import (
     reserved,
 )
 from tests.unit.scheduling.scheduled import Scheduled
+from tests.unit.state import families
 from tests.unit.visibility.worlds import explainer_of
 
 HOST = "kubernetes.io/hostname"
@@ -729,3 +731,40 @@ async def test_one_that_got_quota_again_is_not_said_to_be_evicted_now(make: Call
 
     assert (evictions["current"], evictions["message"]) == (False, "Makes room for ns/other")
     assert "reason" not in evictions
+
+
+# --- concurrent admission --------------------------------------------------------------------------------------------
+
+
+async def test_a_parent_tells_of_its_variants(make: Callable[..., Desk]) -> None:
+    """Each with its state and why it waits; the parent itself is not tried, so nothing is said of its flavors."""
+    flavors = ("reserved", "spot", "on-demand")
+    policy = {"migration": {"mode": "TryPreferredFlavors"}}
+    queue = make_cluster_queue(cpus=dict.fromkeys(flavors, 3), concurrentAdmissionPolicy=policy)
+    desk = make(
+        *((RESOURCE_FLAVORS, make_flavor(name)) for name in flavors),
+        (CLUSTER_QUEUES, queue),
+        settings=LoopSettings(variants=VariantRules()),
+    )
+    forged = families.variant_json("on-demand", cpus=9)
+    desk.world.add(families.parent_json(), families.variant_json("reserved"), forged)
+    await desk.world.cycle()
+    await desk.world.cycle()
+    desk.world.sync()
+
+    answer = await desk.ask(families.PARENT)
+
+    assert answer["variants"] == [
+        {
+            "flavor": "reserved",
+            "name": "job-sample-variant-reserved-e80b8",
+            "state": "Pending",
+            "reason": "ExceedsMaxQuota",
+            "message": answer["variants"][0]["message"],
+        },
+        {"flavor": "spot", "state": "Missing"},
+        {"flavor": "on-demand", "state": "Missing"},
+    ]
+    assert "4 cpu of flavor reserved asked" in answer["variants"][0]["message"]
+    assert "flavors" not in answer["pending"]
+    assert "variants" not in await desk.ask(forged["metadata"]["name"])

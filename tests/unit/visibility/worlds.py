@@ -146,6 +146,7 @@ def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **pa
 
 def explainer_of(world: Scheduled, *, joint: JointHistory | None = None, **more: Any) -> WorkloadExplainer:
     """An explainer of the Workloads of a world; nothing holds them back, and this replica leads, unless `more` says so."""
+    variants = world.settings.variants if world.settings is not None else None
     return WorkloadExplainer(
         known=Known(
             workloads=world.workloads,
@@ -155,7 +156,7 @@ def explainer_of(world: Scheduled, *, joint: JointHistory | None = None, **more:
             namespace_labels=world.namespaces.get,
         ),
         planning=PlanningSource(
-            heads=Heads(world.cache, world.writer.newest),
+            heads=Heads(world.cache, world.writer.newest, variants=variants),
             tries=world.tries,
             rules=world.loop.planning.rules,
             claims=world.loop.planning.claims,

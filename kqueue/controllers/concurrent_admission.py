@@ -26,7 +26,15 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import status, variant_patches
 from kqueue.state.cache import Cache
-from kqueue.state.variant_steps import Family, Step, StepKind, family_of, gate_to_open, reason_to_wait, steps
+from kqueue.state.variant_steps import (
+    StepKind,
+    VariantFamily,
+    VariantStep,
+    family_of,
+    gate_to_open,
+    reason_to_wait,
+    steps,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -97,7 +105,7 @@ class ConcurrentAdmissionReconciler:
             raise errors[0]
         return Result(requeue_after=self._until_gate(family))
 
-    async def _explain(self, family: Family) -> None:
+    async def _explain(self, family: VariantFamily) -> None:
         """Write why the parent waits."""
         now, key = self._clock.now(), model.workload_key(family.parent)
         found = reason_to_wait(family, now)
@@ -120,7 +128,7 @@ class ConcurrentAdmissionReconciler:
         name = held.cluster_queue if held is not None else local.spec.cluster_queue if local is not None else None
         return self._cache.quota.queue_object(name) if name else None
 
-    def _until_gate(self, family: Family) -> float | None:
+    def _until_gate(self, family: VariantFamily) -> float | None:
         """Return the seconds until another preemption gate may be opened; None: an event will say."""
         gate = gate_to_open(family)
         left = (gate.due - self._clock.now()).total_seconds() if gate is not None else 0
@@ -135,7 +143,7 @@ class ConcurrentAdmissionReconciler:
 
     # --- one step each
 
-    async def _take(self, step: Step, family: Family) -> None:
+    async def _take(self, step: VariantStep, family: VariantFamily) -> None:
         if step.kind is StepKind.CREATE:
             await self._create(step, family.parent)
         elif step.kind is StepKind.DELETE:
@@ -145,7 +153,7 @@ class ConcurrentAdmissionReconciler:
         else:
             await self._write_variant(step, family)
 
-    async def _create(self, step: Step, parent: wire.Workload) -> None:
+    async def _create(self, step: VariantStep, parent: wire.Workload) -> None:
         """Create a variant from the parent as the API server has it: the watch has only parts of it."""
         meta = parent.metadata
         try:
@@ -159,13 +167,13 @@ class ConcurrentAdmissionReconciler:
             message = f"Created variant {variant['metadata']['name']} for flavor {step.flavor}"
             self._event(parent, variant_names.EVENT_CREATED_VARIANT, message)
 
-    async def _delete(self, step: Step, family: Family) -> None:
+    async def _delete(self, step: VariantStep, family: VariantFamily) -> None:
         for obj, _ in family.others:
             if model.workload_key(obj) == step.key and await self._steps.delete(obj):
                 message = f"Deleted variant {obj.metadata.name}: {step.message}"
                 self._event(family.parent, variant_names.EVENT_DELETED_VARIANT, message)
 
-    async def _write_parent(self, step: Step, family: Family) -> None:
+    async def _write_parent(self, step: VariantStep, family: VariantFamily) -> None:
         stamp = status.Stamp(self._clock.now())
 
         def change(parent: wire.Workload) -> status.Patch | None:
@@ -185,7 +193,7 @@ class ConcurrentAdmissionReconciler:
             self._event(written, names.REASON_ADMITTED, f"Admitted in flavor {step.flavor} through its variant")
         _log.info("parent follows its variants", workload=model.workload_key(written), step=step.kind.value)
 
-    async def _write_variant(self, step: Step, family: Family) -> None:
+    async def _write_variant(self, step: VariantStep, family: VariantFamily) -> None:
         change = self._change_of(step, family)
         of_object = step.kind in (StepKind.ACTIVATE, StepKind.DEACTIVATE, StepKind.AMEND)
         uid = family.variants[step.flavor].metadata.uid
@@ -198,7 +206,7 @@ class ConcurrentAdmissionReconciler:
             message = step.message or "It may preempt other workloads now"
             self._event(written, _EVENTS[step.kind], message)
 
-    def _change_of(self, step: Step, family: Family) -> Callable[[wire.Workload], status.Patch | None]:
+    def _change_of(self, step: VariantStep, family: VariantFamily) -> Callable[[wire.Workload], status.Patch | None]:
         """Return the change of a variant."""
         stamp, parent = status.Stamp(self._clock.now()), family.parent
         match step.kind:

@@ -29,6 +29,7 @@ from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.others import Reference
+from kqueue.jobs.variants import without_variants
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -163,7 +164,7 @@ class ApiLookups:
     async def _workloads(self, uid: str, group: str, namespace: str) -> list[JSON]:
         if not group:
             chosen = f"{names.JOB_UID_LABEL}={uid}"
-            return await self._client.list_json(WORKLOADS, namespace, label_selector=chosen)
+            return without_variants(await self._client.list_json(WORKLOADS, namespace, label_selector=chosen))
         try:
             return [await self._client.get_json(WORKLOADS, group, namespace)]
         except NotFoundError:

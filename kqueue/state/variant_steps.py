@@ -57,7 +57,7 @@ class StepKind(StrEnum):
 
 
 @value(kw_only=True)
-class Step:
+class VariantStep:
     """One write.
 
     Args:
@@ -78,7 +78,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class VariantFamily:
     """A parent with its variants, as the watches have them.
 
     Args:
@@ -96,7 +96,7 @@ class Family:
 
 def family_of(
     parent: wire.Workload, owned: Iterable[wire.Workload], policy: VariantPolicy, *, limit: int = LONG_NAME
-) -> Family:
+) -> VariantFamily:
     """Return a parent with the Workloads that it controls; one that has finished before its parent is none of its
     variants: it can hold no quota any more.
     """
@@ -111,7 +111,7 @@ def family_of(
         if why:
             others.append((variant, why))
             variants = {f: v for f, v in variants.items() if f != flavor}
-    return Family(parent=parent, variants=variants, policy=policy, others=tuple(others))
+    return VariantFamily(parent=parent, variants=variants, policy=policy, others=tuple(others))
 
 
 def _is_useless(parent: wire.Workload, variant: wire.Workload) -> str:
@@ -123,7 +123,7 @@ def _is_useless(parent: wire.Workload, variant: wire.Workload) -> str:
     return ""
 
 
-def steps(family: Family, now: datetime) -> Iterator[Step]:
+def steps(family: VariantFamily, now: datetime) -> Iterator[VariantStep]:
     """Yield the next writes, in an order in which the ones that stop something come first."""
     if family.parent.metadata.deletion_timestamp is not None:
         return  # its variants are collected with it
@@ -136,13 +136,15 @@ def steps(family: Family, now: datetime) -> Iterator[Step]:
     yield from _amend(family)
     gate = gate_to_open(family)
     if gate is not None and gate.due <= now:
-        yield Step(kind=StepKind.OPEN_GATE, flavor=gate.flavor, key=model.workload_key(family.variants[gate.flavor]))
+        yield VariantStep(
+            kind=StepKind.OPEN_GATE, flavor=gate.flavor, key=model.workload_key(family.variants[gate.flavor])
+        )
     for other, why in family.others:
-        yield Step(kind=StepKind.DELETE, key=model.workload_key(other), message=why)
+        yield VariantStep(kind=StepKind.DELETE, key=model.workload_key(other), message=why)
     wanted = wanted_active(family, now)
     for flavor in family.policy.flavors:
         if flavor not in family.variants:
-            yield Step(kind=StepKind.CREATE, flavor=flavor, active=flavor in wanted)
+            yield VariantStep(kind=StepKind.CREATE, flavor=flavor, active=flavor in wanted)
 
 
 # --- the state of both sides -----------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def is_held_back(parent: wire.Workload, now: datetime) -> bool:
     return requeued is not None and requeued.status == "False" and requeued.reason not in _OURS
 
 
-def admitted_flavor(family: Family) -> str | None:
+def admitted_flavor(family: VariantFamily) -> str | None:
     """Return the most preferred flavor whose variant is admitted, also one that leaves; None: no variant is."""
     return next((flavor for flavor, variant in family.variants.items() if model.is_admitted(variant)), None)
 
@@ -172,7 +174,7 @@ def _is_evicted(obj: wire.Workload) -> bool:
     return model.condition_true(obj, names.CONDITION_EVICTED)
 
 
-def _runs_by(family: Family, variant: wire.Workload) -> bool:
+def _runs_by(family: VariantFamily, variant: wire.Workload) -> bool:
     """Whether the parent has the admission of this variant."""
     return is_reserved(family.parent) and flavors_of(family.parent) == flavors_of(variant)
 
@@ -180,22 +182,26 @@ def _runs_by(family: Family, variant: wire.Workload) -> bool:
 # --- evictions -------------------------------------------------------------------------------------------------------
 
 
-def _leave(family: Family) -> Iterator[Step]:
+def _leave(family: VariantFamily) -> Iterator[VariantStep]:
     """Yield the steps of evictions: that of a variant goes to its parent and back, that of a parent to its variant."""
     parent = family.parent
     for flavor, variant in family.variants.items():
         key, told = model.workload_key(variant), model.condition(variant.status.conditions, names.CONDITION_EVICTED)
         if told is not None and told.status == "True":
             if is_reserved(variant) and not _runs_by(family, variant):
-                yield Step(kind=StepKind.RELEASE, flavor=flavor, key=key, message=told.message)
+                yield VariantStep(kind=StepKind.RELEASE, flavor=flavor, key=key, message=told.message)
             elif is_reserved(variant) and not _is_evicted(parent):
                 reason = variant_names.REASON_VARIANT_EVICTED
-                yield Step(kind=StepKind.EVICT_PARENT, flavor=flavor, key=key, reason=reason, message=told.message)
+                yield VariantStep(
+                    kind=StepKind.EVICT_PARENT, flavor=flavor, key=key, reason=reason, message=told.message
+                )
         elif (own := _own_eviction(family, variant)) is not None:
-            yield Step(kind=StepKind.EVICT_VARIANT, flavor=flavor, key=key, reason=own.reason, message=own.message)
+            yield VariantStep(
+                kind=StepKind.EVICT_VARIANT, flavor=flavor, key=key, reason=own.reason, message=own.message
+            )
 
 
-def _own_eviction(family: Family, variant: wire.Workload) -> Condition | None:
+def _own_eviction(family: VariantFamily, variant: wire.Workload) -> Condition | None:
     """Return the eviction of the parent that its admitted variant has not followed yet; None: there is none.
 
     An eviction that kqueue wrote because of a variant is not followed by others, and one from before the variant's
@@ -213,7 +219,7 @@ def _own_eviction(family: Family, variant: wire.Workload) -> Condition | None:
 # --- which variants are tried ----------------------------------------------------------------------------------------
 
 
-def wanted_active(family: Family, now: datetime) -> frozenset[str]:
+def wanted_active(family: VariantFamily, now: datetime) -> frozenset[str]:
     """Return the flavors whose variants may be tried, or are admitted."""
     if is_held_back(family.parent, now):
         return frozenset()
@@ -224,15 +230,15 @@ def wanted_active(family: Family, now: datetime) -> frozenset[str]:
     return frozenset({held, *filter(family.policy.may_move_to, before)})
 
 
-def _switch(family: Family, now: datetime) -> Iterator[Step]:
+def _switch(family: VariantFamily, now: datetime) -> Iterator[VariantStep]:
     wanted, held = wanted_active(family, now), admitted_flavor(family)
     why = f"the variant for flavor {held} is admitted" if held is not None else "its parent is not to be tried now"
     for flavor, variant in family.variants.items():
         key = model.workload_key(variant)
         if variant.spec.active and flavor not in wanted:
-            yield Step(kind=StepKind.DEACTIVATE, flavor=flavor, key=key, message=why)
+            yield VariantStep(kind=StepKind.DEACTIVATE, flavor=flavor, key=key, message=why)
         elif not variant.spec.active and flavor in wanted and not _was_given_up(variant):
-            yield Step(kind=StepKind.ACTIVATE, flavor=flavor, key=key, message="it may be tried again")
+            yield VariantStep(kind=StepKind.ACTIVATE, flavor=flavor, key=key, message="it may be tried again")
 
 
 def _was_given_up(variant: wire.Workload) -> bool:
@@ -245,7 +251,7 @@ def _was_given_up(variant: wire.Workload) -> bool:
 # --- the parent follows its variant, and its variant the parent's pods -----------------------------------------------
 
 
-def _follow(family: Family, now: datetime) -> Iterator[Step]:
+def _follow(family: VariantFamily, now: datetime) -> Iterator[VariantStep]:
     parent, flavor = family.parent, _to_copy(family, now)
     if is_reserved(parent):
         runs_by = next((f for f, v in family.variants.items() if is_reserved(v) and _runs_by(family, v)), None)
@@ -253,20 +259,20 @@ def _follow(family: Family, now: datetime) -> Iterator[Step]:
             if not _is_evicted(parent):
                 reason = variant_names.REASON_CONCURRENT_ADMISSION
                 message = "None of its variants holds the quota that its job uses"
-                yield Step(kind=StepKind.EVICT_PARENT, reason=reason, message=message)
+                yield VariantStep(kind=StepKind.EVICT_PARENT, reason=reason, message=message)
             return
         variant = family.variants[runs_by]
         if _is_evicted(parent) or _is_evicted(variant):
             return
         if flavor == runs_by and parent.status.admission != variant.status.admission:
-            yield Step(kind=StepKind.ADMIT_PARENT, flavor=runs_by, key=model.workload_key(variant))
+            yield VariantStep(kind=StepKind.ADMIT_PARENT, flavor=runs_by, key=model.workload_key(variant))
         elif pods_told(parent) != pods_told(variant):
-            yield Step(kind=StepKind.COPY_PODS, flavor=runs_by, key=model.workload_key(variant))
+            yield VariantStep(kind=StepKind.COPY_PODS, flavor=runs_by, key=model.workload_key(variant))
     elif flavor is not None:
-        yield Step(kind=StepKind.ADMIT_PARENT, flavor=flavor, key=model.workload_key(family.variants[flavor]))
+        yield VariantStep(kind=StepKind.ADMIT_PARENT, flavor=flavor, key=model.workload_key(family.variants[flavor]))
 
 
-def _to_copy(family: Family, now: datetime) -> str | None:
+def _to_copy(family: VariantFamily, now: datetime) -> str | None:
     """Return the flavor of the variant whose admission the parent gets; None: it gets none now."""
     if is_held_back(family.parent, now):
         return None
@@ -287,16 +293,16 @@ def pods_told(obj: wire.Workload) -> PodsTold:
     return told, obj.status.reclaimable_pods, obj.status.finished_pods
 
 
-def _finish(family: Family) -> Iterator[Step]:
+def _finish(family: VariantFamily) -> Iterator[VariantStep]:
     ended = model.condition(family.parent.status.conditions, names.CONDITION_FINISHED)
     assert ended is not None
     for flavor, variant in family.variants.items():
         if not model.condition_true(variant, names.CONDITION_FINISHED):
             key = model.workload_key(variant)
-            yield Step(kind=StepKind.FINISH, flavor=flavor, key=key, reason=ended.reason, message=ended.message)
+            yield VariantStep(kind=StepKind.FINISH, flavor=flavor, key=key, reason=ended.reason, message=ended.message)
 
 
-def _amend(family: Family) -> Iterator[Step]:
+def _amend(family: VariantFamily) -> Iterator[VariantStep]:
     wanted = family.parent.spec
     for flavor, variant in family.variants.items():
         held = variant.spec
@@ -304,10 +310,10 @@ def _amend(family: Family) -> Iterator[Step]:
         if same_class and held.priority == wanted.priority:
             continue
         if same_class or not is_reserved(variant):  # otherwise the API refuses another class
-            yield Step(kind=StepKind.AMEND, flavor=flavor, key=model.workload_key(variant))
+            yield VariantStep(kind=StepKind.AMEND, flavor=flavor, key=model.workload_key(variant))
 
 
-def reason_to_wait(family: Family, now: datetime) -> tuple[str, str] | None:
+def reason_to_wait(family: VariantFamily, now: datetime) -> tuple[str, str] | None:
     """Return why the parent waits, from what was found for its variants: reason and message; None: it does not wait for
     them, or they were not tried.
     """
@@ -341,7 +347,7 @@ class GateToOpen:
     due: datetime
 
 
-def gate_to_open(family: Family) -> GateToOpen | None:
+def gate_to_open(family: VariantFamily) -> GateToOpen | None:
     """Return the next preemption gate to open; None: none is, as far as the variants were tried."""
     chosen = None
     for flavor in family.policy.flavors:

@@ -52,8 +52,8 @@ class Variants:
     def kept_out(self, obj: wire.Workload, queue: str) -> KeptOut | None:
         """Return why a Workload must not be tried in a ClusterQueue; None: it may be.
 
-        A parent is never tried, also before it has its label: it would be admitted beside its variants.  What another
-        Workload controls is tried only if it is its variant.
+        A parent is never tried, also before it has its label: it would be admitted beside its variants.  A Workload
+        that another one controls is tried only if it is a variant of that one.
         """
         policy = self._policy(queue)
         if is_parent(obj) or waits_for_label(obj, policy):

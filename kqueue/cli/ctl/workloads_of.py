@@ -70,8 +70,11 @@ async def _resource_of(session: Session, kind: str, name: str) -> ResourceType:
 
 
 async def _labelled(session: Session, obj: JSON) -> list[JSON]:
+    from kqueue.jobs.variants import without_variants
+
     label = f"{names.JOB_UID_LABEL}={obj['metadata']['uid']}"
-    return list(await session.client.list_json(WORKLOAD.resource, session.namespace, label_selector=label))
+    found = await session.client.list_json(WORKLOAD.resource, session.namespace, label_selector=label)
+    return without_variants(found)
 
 
 async def _owned(session: Session, obj: JSON) -> list[JSON]:

@@ -30,6 +30,7 @@ from kqueue.controllers.resources import (
 )
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, KqueueError, NotFoundError
+from kqueue.jobs.variants import without_variants
 from kqueue.kube import names as kube_names
 from kqueue.kube.conditions import condition
 from kqueue.operations.checkup.installation import JOBS
@@ -290,6 +291,7 @@ class Canary:
             found = await self._client.list_json(
                 WORKLOADS, self._plan.namespace, label_selector=f"{names.JOB_UID_LABEL}={self._seen.uid}"
             )
+            found = without_variants(found)
             if not found:
                 return None
             self._seen.workload = found[0]

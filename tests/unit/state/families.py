@@ -9,7 +9,7 @@ import msgspec
 
 from kqueue.api.wire import kueue as wire
 from kqueue.model.variants import VariantPolicy, variant_name
-from kqueue.state.variant_steps import Family, family_of
+from kqueue.state.variant_steps import VariantFamily, family_of
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -107,6 +107,6 @@ def workload(obj: JSON) -> wire.Workload:
     return msgspec.convert(obj, wire.Workload)
 
 
-def family(parent: JSON | None = None, *variants: JSON, policy: VariantPolicy = POLICY) -> Family:
+def family(parent: JSON | None = None, *variants: JSON, policy: VariantPolicy = POLICY) -> VariantFamily:
     """A parent and the Workloads that it controls."""
     return family_of(workload(parent or parent_json()), [workload(v) for v in variants], policy)

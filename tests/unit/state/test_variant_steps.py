@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from kqueue.model.variants import VariantPolicy, variant_name
-from kqueue.state.variant_steps import Family, Step, StepKind, gate_to_open, reason_to_wait, steps, wanted_active
+from kqueue.state.variant_steps import (
+    StepKind,
+    VariantFamily,
+    VariantStep,
+    gate_to_open,
+    reason_to_wait,
+    steps,
+    wanted_active,
+)
 from tests.unit.state.families import (
     FLAVORS,
     NOW,
@@ -32,7 +40,7 @@ JSON = dict[str, Any]
 Told = list[tuple[str, str]]
 
 
-def told(found: Family) -> Told:
+def told(found: VariantFamily) -> Told:
     """Kind and flavor of each step, in order."""
     return [(step.kind.value, step.flavor) for step in steps(found, NOW)]
 
@@ -43,7 +51,7 @@ def all_of(**statuses: JSON) -> list[JSON]:
     return [variant_json(flavor, by.get(flavor, waiting())) for flavor in FLAVORS]
 
 
-def only(step: StepKind, found: Family) -> list[Step]:
+def only(step: StepKind, found: VariantFamily) -> list[VariantStep]:
     return [one for one in steps(found, NOW) if one.kind is step]
 
 
@@ -285,7 +293,7 @@ def test_the_variants_of_a_finished_parent_finish() -> None:
     found = family(parent_json(admitted("spot", ended)), variant_json("spot", admitted("spot")), variant_json("reserved", {"conditions": [ended]}))  # fmt: skip
 
     assert list(steps(found, NOW)) == [
-        Step(kind=StepKind.FINISH, flavor="spot", key=f"ns/{variant_name(PARENT, UID, 'spot')}", reason="Succeeded", message="done")
+        VariantStep(kind=StepKind.FINISH, flavor="spot", key=f"ns/{variant_name(PARENT, UID, 'spot')}", reason="Succeeded", message="done")
     ]  # fmt: skip
 
 

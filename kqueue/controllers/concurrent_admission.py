@@ -88,7 +88,8 @@ class ConcurrentAdmissionReconciler:
         if queue is None:
             return Result()  # it does not exist yet, or no longer
         policy = variant_policy(queue)
-        if waits_for_label(parent, policy):
+        was_parent = policy is not None and bool(owned) and may_be_parent(parent) and not is_parent(parent)
+        if was_parent or waits_for_label(parent, policy):  # without its mark it would not follow its variants
             await self._writer.write(key, lambda w: variant_patches.label(w, on=True), subresource=None)
             return Result()
         if not is_parent(parent):

@@ -268,6 +268,8 @@ class LifeCycle:
         ours = target is not None and target.status == "True"
         said = f": {target.message}" if target is not None and ours and target.message else ""
         by_user = "The workload was deactivated by its user (spec.active: false)"
+        if self._is_variant(workload):
+            by_user = "The variant is not to be tried now (spec.active: false)"
         message = f"The workload was deactivated{said}" if ours else by_user
         cause = target.reason if target is not None and ours else ""
         evicted = status.evict(

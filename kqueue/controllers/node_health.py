@@ -111,7 +111,7 @@ class NodeHealth:
         seen = new if new is not None else old
         assert seen is not None
         key = model.workload_key(seen)
-        holding = self._cache.held.holding(key)
+        holding = self._cache.held.of_pods(key)
         hosts: set[str] = set()
         for held in holding.admission.pod_sets if holding is not None else ():
             if held.topology is not None and held.topology.levels[-1] == HOSTNAME:
@@ -194,7 +194,7 @@ class NodeHealth:
             siblings = model.siblings_key(workload)
             pods = [pod for pod in self._hosts.pods_at(host, node) if pod.siblings == siblings]
             if _waits(workload):
-                if self._cache.held.holding(key) is None:
+                if self._cache.held.of_pods(key) is None:
                     findings.stuck += [(key, pod) for pod in stuck_on(pods, host) if _lacks_admission(pod)]
                 continue
             if not self._is_on_host(key, host):
@@ -226,7 +226,7 @@ class NodeHealth:
 
     def _is_on_host(self, key: str, host: str) -> bool:
         """Whether the workload uses the host according to the cache; the watch may be behind a repair."""
-        holding = self._cache.held.holding(key)
+        holding = self._cache.held.of_pods(key)
         held = holding.admission.pod_sets if holding is not None else ()
         return any(p.topology is not None and uses_host(p.topology, (host,)) for p in held)
 
@@ -260,7 +260,7 @@ class NodeHealth:
 
     def _tolerance(self, key: str, workload: wire.Workload, host: str, node: NodeFacts) -> Tolerance:
         """Return how long the pod sets with pods on the host tolerate the node's taints."""
-        holding = self._cache.held.holding(key)
+        holding = self._cache.held.of_pods(key)
         assert holding is not None
         here = [
             held

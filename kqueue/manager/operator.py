@@ -151,7 +151,8 @@ class Operator:
         watches.workloads.subscribe(intake.on_workload)
         watches.workloads.subscribe(self.manager.counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
-        watches.workloads.store.add_index(STANDING_INDEX, model.standing)
+        concurrent = self.config.enabled("ConcurrentAdmission")
+        watches.workloads.store.add_index(STANDING_INDEX, partial(model.standing, concurrent=concurrent))
 
     def _subscribe_requests(self) -> None:
         """Read Workloads again after a change of a LimitRange or RuntimeClass: these change the requests of pods."""

@@ -82,14 +82,20 @@ def variant_name(parent: str, uid: str, flavor: str, *, limit: int = LONG_NAME) 
     return owned_name(f"{base}-variant-{flavor}", (names.WORKLOAD_KIND, names.GROUP, parent, uid, flavor), limit=limit)
 
 
+_TRIED_THEMSELVES = (names.ELASTIC_JOB_ANNOTATION, names.IS_GROUP_WORKLOAD_ANNOTATION)
+
+
 def may_be_parent(obj: wire.Workload) -> bool:
     """Whether variants may be tried in place of the Workload.
 
-    Slices of elastic jobs and pods beyond a gang's quorum follow another Workload of their job, so they are tried
-    themselves.
+    Slices of elastic jobs and pods beyond a gang's quorum follow another Workload of their job, and a group of pods is
+    known by its Workload, so these are tried themselves.
     """
     annotations = obj.metadata.annotations
-    if annotations.get(names.ELASTIC_JOB_ANNOTATION) == "true" or gang_names.EXTRA_OF_ANNOTATION in annotations:
+    if (
+        any(annotations.get(key) == "true" for key in _TRIED_THEMSELVES)
+        or gang_names.EXTRA_OF_ANNOTATION in annotations
+    ):
         return False
     return owning_workload(obj) is None
 

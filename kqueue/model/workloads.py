@@ -5,7 +5,7 @@ from __future__ import annotations
 from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.model.conditions import condition, condition_true
-from kqueue.model.variants import parent_key
+from kqueue.model.variants import is_parent, parent_key
 
 
 def is_owned_by_one_pod(obj: wire.Workload) -> bool:
@@ -79,12 +79,15 @@ HOLDS, WAITS = "holds", "waits"
 """The two states of a Workload in its status: it uses a ClusterQueue's quota, or waits in a queue."""
 
 
-def standing(obj: wire.Workload) -> tuple[str, ...]:
-    """Return whether the Workload uses quota or waits in a queue, by its status: HOLDS, WAITS, or an empty tuple."""
+def standing(obj: wire.Workload, *, concurrent: bool = False) -> tuple[str, ...]:
+    """Return whether the Workload uses quota or waits in a queue, by its status: HOLDS, WAITS, or an empty tuple.
+
+    `concurrent`: parents of variants wait in no queue (gate ConcurrentAdmission).
+    """
     if obj.status.admission is not None:
         reserved = condition_true(obj, names.CONDITION_QUOTA_RESERVED)
         return (HOLDS,) if reserved and not is_over(obj) else ()
-    return (WAITS,) if is_queueable(obj) else ()
+    return (WAITS,) if is_queueable(obj) and not (concurrent and is_parent(obj)) else ()
 
 
 def workload_key(obj: wire.Workload) -> str:

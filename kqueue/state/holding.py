@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 
+from kqueue.api import names
 from kqueue.core.topology import DomainUsage
 from kqueue.core.value import value
 from kqueue.core.workload import Admission, Admitted, PodSetAssignment
@@ -50,6 +51,12 @@ class Holding:
     def queue(self) -> str:
         """The ClusterQueue whose quota the workload uses."""
         return self.admission.queue
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether another Workload controls this one."""
+        kind = self.job[0] if self.job is not None else ""
+        return kind.startswith(f"{names.GROUP}/") and kind.endswith(f"/{names.WORKLOAD_KIND}")
 
     @property
     def is_unconfirmed(self) -> bool:

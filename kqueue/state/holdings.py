@@ -411,6 +411,16 @@ class Holdings:
         """Return the holding of a workload, also if it is a part of a newer slice; None: it has no usage."""
         return self._holdings.get(key) or self._included.get(key)
 
+    def of_pods(self, key: str) -> Holding | None:
+        """Return the holding of the pods that run under a workload's name: a parent's own, although it is a part of its
+        variant's; None: the workload has no usage, or it is a variant, whose name no pod has.
+        """
+        held = self._holdings.get(key)
+        if held is not None:
+            return None if held.is_variant else held
+        newer = (self._holdings[other] for other in self._newer.get(key, ()))
+        return self._included.get(key) if any(other.is_variant for other in newer) else None
+
     def unowned(self) -> list[str]:
         """Return workloads with unconfirmed usage for which no write is under way."""
         if not self._unconfirmed:

@@ -45,6 +45,7 @@ from tests.unit.controllers.workload_world import Workloads
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.state.families import GATE, PARENT, admitted, parent_json, variant_json
 
+MARK = "kueue.x-k8s.io/concurrent-admission-parent"
 FLAVORS = ("reserved", "spot", "on-demand")
 ON = LoopSettings(preemption_gates=True, variants=VariantRules())
 JOB: JSON = {"labels": {"kueue.x-k8s.io/job-uid": "job-uid"}}
@@ -383,6 +384,24 @@ async def test_a_forged_variant_starts_no_job(play: Build, forged: JSON) -> None
     assert world.flavor_of(PARENT) is None
     assert "f" not in {o["metadata"]["uid"] for o in world.by_flavor().values()}
     assert "DeletedVariant" in world.recorder.reasons
+
+
+async def test_a_parent_without_its_mark_still_leaves_with_its_variant(play: Build) -> None:
+    """Whoever takes the label off a running parent does not keep it from being preempted."""
+    world = play(queue=policy_queue(on_demand=0, spot=0))
+    world.add(parent_json(metadata=JOB))
+    await world.rest()
+
+    world.client.change(WORKLOADS, f"ns/{PARENT}", {"metadata": {"labels": {MARK: None}}})
+    world.add(
+        make_workload("elastic", cpus=4, priority=9, metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})
+    )
+    await world.rest()
+
+    assert world.flavor_of("elastic") == "reserved"
+    found = world.workload(PARENT)
+    assert found is not None
+    assert found["metadata"]["labels"][MARK] == "true"
 
 
 async def test_the_children_of_another_parent_are_left_alone(play: Build) -> None:

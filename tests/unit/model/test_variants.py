@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.model.owned_names import SHORT_NAME
 from kqueue.model.variants import (
@@ -114,6 +115,8 @@ PLAIN: JSON = {"labels": {}}
         pytest.param(parent_json(admitted("spot"), metadata=PLAIN), POLICY, False, id="it was admitted before the gate was on"),
         pytest.param(parent_json({"conditions": [condition("Finished")]}, metadata=PLAIN), POLICY, False, id="it has finished"),
         pytest.param(parent_json(metadata=PLAIN, annotations={"kueue.x-k8s.io/elastic-job": "true"}), POLICY, False, id="a slice of an elastic job"),
+        pytest.param(parent_json(metadata=PLAIN, annotations={"kueue.x-k8s.io/is-group-workload": "true"}), POLICY, False, id="a group of pods"),
+        pytest.param(parent_json(metadata=PLAIN, annotations={"kueue.x-k8s.io/elastic-job": "false"}), POLICY, True, id="a job that is not elastic"),
     ],
 )  # fmt: skip
 def test_workloads_of_a_queue_with_a_policy_become_parents(obj: JSON, policy: VariantPolicy | None, want: bool) -> None:
@@ -145,3 +148,17 @@ def test_a_queue_without_a_policy_has_none() -> None:
     """Also a queue that does not exist."""
     assert variant_policy(read(wire.ClusterQueue, make_cluster_queue())) is None
     assert variant_policy(None) is None
+
+
+@pytest.mark.parametrize(
+    ("obj", "concurrent", "want"),
+    [
+        pytest.param(parent_json(), True, (), id="a parent waits in no queue"),
+        pytest.param(parent_json(), False, ("waits",), id="without the gate its label means nothing"),
+        pytest.param(parent_json(admitted("spot")), True, ("holds",), id="an admitted parent uses quota"),
+        pytest.param(variant_json("spot"), True, ("waits",), id="a variant waits in a queue"),
+    ],
+)
+def test_parents_wait_in_no_queue(obj: JSON, concurrent: bool, want: tuple[str, ...]) -> None:
+    """Queueing 1.1; the audits go by this."""
+    assert model.standing(workload(obj), concurrent=concurrent) == want

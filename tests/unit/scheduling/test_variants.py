@@ -275,6 +275,23 @@ async def test_ended_pods_of_the_parent_count_as_long_as_its_variant_does_not_te
     assert used(world) == {"spot": 3}
 
 
+async def test_the_pods_of_a_parent_use_its_own_part(make: Make) -> None:
+    """Node health judges them by it: they run under the name of the parent, and none under that of its variant."""
+    world = world_of(make)
+    world.add(
+        parent_json(admitted("spot")), variant_json("spot", admitted("spot")), make_workload("a", status=reserved())
+    )
+
+    held = world.cache.held
+    parts = {key: held.of_pods(f"ns/{key}") for key in (PARENT, SPOT, "a", "b")}
+    assert {key: part.key if part is not None else None for key, part in parts.items()} == {
+        PARENT: f"ns/{PARENT}",
+        SPOT: None,
+        "a": "ns/a",
+        "b": None,
+    }
+
+
 FREE_RIDERS = {
     "it uses less than the job": (parent_json(admitted("spot")), "spot", 1),
     "it uses another flavor": (parent_json(admitted("spot")), "on-demand", 4),

@@ -768,3 +768,23 @@ async def test_a_parent_tells_of_its_variants(make: Callable[..., Desk]) -> None
     assert "4 cpu of flavor reserved asked" in answer["variants"][0]["message"]
     assert "flavors" not in answer["pending"]
     assert "variants" not in await desk.ask(forged["metadata"]["name"])
+
+
+async def test_a_running_parent_tells_of_its_variants(make: Callable[..., Desk]) -> None:
+    """With its own placement."""
+    policy = {"migration": {"mode": "TryPreferredFlavors"}}
+    queue = make_cluster_queue(cpus={"spot": 4, "on-demand": 4}, concurrentAdmissionPolicy=policy)
+    flavors = ((RESOURCE_FLAVORS, make_flavor(name)) for name in ("spot", "on-demand"))
+    desk = make(*flavors, (CLUSTER_QUEUES, queue), settings=LoopSettings(variants=VariantRules()))
+    desk.world.add(
+        families.parent_json(families.admitted("spot")), families.variant_json("spot", families.admitted("spot"))
+    )
+
+    answer = await desk.ask(families.PARENT)
+
+    assert answer["state"] == "Running"
+    assert answer["running"]["podSets"][0]["flavors"] == {"cpu": "spot"}
+    assert [(one["flavor"], one["state"]) for one in answer["variants"]] == [
+        ("spot", "Running"),
+        ("on-demand", "Missing"),
+    ]

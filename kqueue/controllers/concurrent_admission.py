@@ -17,7 +17,7 @@ from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.errors import NotFoundError
 from kqueue.isolation import isolated
-from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME
 from kqueue.model.variants import is_parent, may_be_parent, variant_policy, waits_for_label
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result

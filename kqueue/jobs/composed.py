@@ -24,7 +24,7 @@ from kqueue.jobs.several import Placed
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, equivalent, workload_name
 from kqueue.kube import names as kube_names
-from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME
 
 _REVISION = "controller-revision-hash"
 

@@ -26,7 +26,7 @@ from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
 from kqueue.kube import names as kube_names
-from kqueue.model.owned_names import LONG_NAME, SHORT_NAME, owned_name
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME, owned_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from kqueue.core.topology import Algorithm, Profile
 from kqueue.errors import ConfigError
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import features_for, timeouts_for
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME
 from kqueue.model import QueueOrder, policy_specs
-from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.joint.batches import BatchLimits
 from kqueue.scheduling.joint.rounds import RoundSettings

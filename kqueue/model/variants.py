@@ -13,8 +13,8 @@ from kqueue.api import gang_names, names, variant_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import OwnerReference
 from kqueue.core.value import value
+from kqueue.kube.owned_names import LONG_NAME, owned_name
 from kqueue.model.conditions import condition_true
-from kqueue.model.owned_names import LONG_NAME, owned_name
 
 
 @value(kw_only=True)

@@ -10,7 +10,7 @@ import msgspec
 from kqueue import model
 from kqueue.api import names, variant_names
 from kqueue.api.wire import kueue as wire
-from kqueue.model.owned_names import LONG_NAME
+from kqueue.kube.owned_names import LONG_NAME
 from kqueue.model.variants import variant_name
 from kqueue.state import requeueing, status
 from kqueue.state.conditions import Patch, Stamp, conditions_of, status_patch

@@ -23,8 +23,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import moment_after
 from kqueue.core.value import value
+from kqueue.kube.owned_names import LONG_NAME
 from kqueue.model.conditions import NO_TIME
-from kqueue.model.owned_names import LONG_NAME
 from kqueue.model.variants import VariantPolicy, by_flavor, flavors_of, variant_fault
 from kqueue.state import requeueing, waiting
 

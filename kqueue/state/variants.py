@@ -10,7 +10,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.value import value
 from kqueue.core.workload import Sibling, Variant
-from kqueue.model.owned_names import LONG_NAME
+from kqueue.kube.owned_names import LONG_NAME
 from kqueue.model.variants import (
     VariantPolicy,
     allowed_flavor,

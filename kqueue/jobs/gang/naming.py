@@ -10,7 +10,7 @@ from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import workload_name
-from kqueue.model.owned_names import LONG_NAME, SHORT_NAME
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME
 
 
 def workload_of_gang(ref: GangRef, switches: JobFeatures, *, uid: str = "") -> str:

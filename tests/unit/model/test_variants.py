@@ -8,7 +8,7 @@ import pytest
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
-from kqueue.model.owned_names import SHORT_NAME
+from kqueue.kube.owned_names import SHORT_NAME
 from kqueue.model.variants import (
     VariantPolicy,
     allowed_flavor,

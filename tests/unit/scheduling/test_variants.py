@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -318,3 +321,37 @@ async def test_two_variants_never_share_one_charge(make: Make) -> None:
     world.client.change(WORKLOADS, f"ns/{SPOT}", {"status": waiting() | {"admission": None}})
     world.sync()
     assert used(world) == {"spot": 4, "reserved": 4}
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_order_of_events_charges_the_same(make: Make, seed: int) -> None:
+    """As computed from the objects alone: all that is reserved, without what a child covers that it controls."""
+    chance = random.Random(seed)
+    world = world_of(make, reserved=99, spot=99, on_demand=99)
+    makers: dict[str, Callable[..., JSON]] = {"parent": parent_json} | {
+        flavor: partial(variant_json, flavor) for flavor in ("reserved", "spot", "on-demand")
+    }
+    now: dict[str, tuple[str, int]] = {}
+    for _ in range(40):
+        name = chance.choice(list(makers))
+        flavor, cpus = chance.choice(("reserved", "spot")), chance.choice((2, 4))
+        made = makers[name](chance.choice((waiting(), admitted(flavor))))
+        key = f"ns/{made['metadata']['name']}"
+        if chance.random() < 0.2 and world.client.object(WORKLOADS, key) is not None:
+            world.client.drop(WORKLOADS, key)
+            now.pop(name, None)
+        else:
+            if "admission" in made["status"]:
+                made["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] = {"cpu": str(cpus)}
+            world.client.put(WORKLOADS, made)
+            now.pop(name, None)
+            if "admission" in made["status"]:
+                now[name] = (flavor, cpus)
+        world.sync()
+
+        own = now.get("parent")
+        covered = own is not None and any(n != "parent" and f == own[0] and c >= own[1] for n, (f, c) in now.items())
+        wanted: Counter[str] = Counter()
+        for who, (where, amount) in now.items():
+            wanted[where] += 0 if who == "parent" and covered else amount
+        assert used(world) == {where: amount for where, amount in wanted.items() if amount}

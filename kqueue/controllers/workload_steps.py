@@ -29,6 +29,8 @@ from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, PrioritySource, priority_source
 from kqueue.kube import names as kube_names
+from kqueue.kube.owned_names import LONG_NAME, SHORT_NAME
+from kqueue.model.variants import admitted_variant_key, is_parent, variant_fault
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.store import Store
 from kqueue.state import requeueing, status
@@ -115,10 +117,14 @@ class WorkloadSteps:
     def infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | Refused:
         """Return the additions of the admission to each pod set; Refused if sources contradict each other.
 
+        A parent has the admission of its variant, and the additions of the checks that let the variant in.
+
         Raises:
             NotFoundError: a flavor of the admission does not exist (yet, or any more); a retry may help.
         """
-        found = as_json(workload)
+        found, variant = as_json(workload), self._admitted_variant(workload)
+        if variant is not None:
+            found["status"]["admissionChecks"] = as_json(variant)["status"].get("admissionChecks", [])
         flavors: dict[str, JSON] = {}
         for name in sorted(flavors_of(found)):
             flavor = self._flavors(name)
@@ -128,6 +134,16 @@ class WorkloadSteps:
                 )
             flavors[name] = msgspec.to_builtins(flavor)
         return infos_at_start(found, flavors, switches=self._switches)
+
+    def _admitted_variant(self, workload: wire.Workload) -> wire.Workload | None:
+        """Return the variant whose admission a parent has; None: the Workload is no parent, or has no admission."""
+        if not self._switches.concurrent_admission or not is_parent(workload):
+            return None
+        limit = SHORT_NAME if self._switches.short_names else LONG_NAME
+        key = admitted_variant_key(workload, limit=limit)
+        variant = self._writer.newest(key) if key is not None else None
+        is_one = variant is not None and not variant_fault(variant, workload, limit=limit)
+        return variant if is_one else None
 
     # --- the object --------------------------------------------------------------------------------------------
 

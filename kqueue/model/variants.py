@@ -133,6 +133,14 @@ def flavors_of(obj: wire.Workload) -> frozenset[str]:
     return frozenset(flavor for held in assigned for flavor in held.flavors.values())
 
 
+def admitted_variant_key(parent: wire.Workload, *, limit: int = LONG_NAME) -> str | None:
+    """Return namespace/name of the variant whose admission a parent has; None: it has none, or of several flavors."""
+    flavors, meta = flavors_of(parent), parent.metadata
+    if len(flavors) != 1:
+        return None
+    return f"{meta.namespace}/{variant_name(meta.name, meta.uid, next(iter(flavors)), limit=limit)}"
+
+
 def by_flavor(
     owned: Iterable[wire.Workload], parent: wire.Workload, policy: VariantPolicy, *, limit: int = LONG_NAME
 ) -> tuple[Mapping[str, wire.Workload], tuple[wire.Workload, ...]]:

@@ -72,9 +72,10 @@ class Play(Scheduled):
             writer=self.writer,
             referred=Referred(flavors=self.flavors.get, workload_priorities=classes, pod_priorities=priorities),
             recorder=self.recorder,
-            switches=JobFeatures(),
+            switches=JobFeatures(concurrent_admission=True),
             clock=self.clock,
         )
+        self.steps = steps
         self.variants = ConcurrentAdmissionReconciler(
             ConcurrentContext(
                 workloads=self.workloads,
@@ -316,6 +317,29 @@ async def test_a_deactivated_job_gives_everything_back_and_comes_back(play: Buil
     world.client.change(WORKLOADS, f"ns/{PARENT}", {"spec": {"active": True}})
     await world.rest()
     assert (world.charged(), world.flavor_of(PARENT)) == ({"reserved": 4}, "reserved")
+
+
+async def test_a_job_starts_with_the_additions_of_its_variants_checks(play: Build) -> None:
+    """The parent has no checks; a Workload that only calls itself its variant adds nothing."""
+    updates = [{"name": "main", "nodeSelector": {"made-for": "this"}}]
+    answered = {
+        "name": "nodes",
+        "state": "Ready",
+        "lastTransitionTime": EARLIER,
+        "message": "",
+        "podSetUpdates": updates,
+    }
+    world = play()
+    parent = parent_json(admitted("spot"))
+    for cpus, want in ((1, {"made-for": "this"}), (2, {})):
+        world.add(parent, variant_json("spot", admitted("spot", admissionChecks=[answered]), cpus=cpus))
+        seen = world.workloads.get(f"ns/{PARENT}")
+        assert seen is not None
+
+        found = world.steps.infos(seen)
+
+        assert isinstance(found, tuple)
+        assert dict(found[0].node_selector) == want
 
 
 async def test_a_finished_job_frees_its_quota(play: Build) -> None:

@@ -69,6 +69,8 @@ class Repairs:
         obj = self._writer.newest(key)
         if obj is None or not obj.status.unhealthy_nodes or not model.is_placed(obj):
             return None
+        if self._cache.held.is_part(key):
+            return None  # the hosts of the workload that it is a part of are replaced
         admission = self._cache.requests.admission(obj)
         listed = {node.name for node in obj.status.unhealthy_nodes}
         failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}

@@ -411,6 +411,10 @@ class Holdings:
         """Return the holding of a workload, also if it is a part of a newer slice; None: it has no usage."""
         return self._holdings.get(key) or self._included.get(key)
 
+    def is_part(self, key: str) -> bool:
+        """Whether the usage of a workload is a part of the usage of another one."""
+        return key in self._included
+
     def of_pods(self, key: str) -> Holding | None:
         """Return the holding of the pods that run under a workload's name: a parent's own, although it is a part of its
         variant's; None: the workload has no usage, or it is a variant, whose name no pod has.

@@ -79,6 +79,8 @@ def admit_parent(parent: wire.Workload, variant: wire.Workload, *, stamp: Stamp)
         fields["finishedPods"] = None
     if parent.status.admission_checks:
         fields["admissionChecks"] = None
+    if parent.status.unhealthy_nodes:
+        fields["unhealthyNodes"] = None  # the variant's hosts were replaced
     return status_patch(conditions, **fields)
 
 
@@ -132,6 +134,8 @@ def copy_pods(variant: wire.Workload, parent: wire.Workload, *, stamp: Stamp) ->
         fields["reclaimablePods"] = [msgspec.to_builtins(one) for one in parent.status.reclaimable_pods] or None
     if variant.status.finished_pods != parent.status.finished_pods:
         fields["finishedPods"] = [msgspec.to_builtins(one) for one in parent.status.finished_pods] or None
+    if variant.status.unhealthy_nodes != parent.status.unhealthy_nodes:
+        fields["unhealthyNodes"] = [msgspec.to_builtins(one) for one in parent.status.unhealthy_nodes] or None
     return status_patch(conditions, **fields)
 
 

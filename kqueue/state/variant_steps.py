@@ -47,7 +47,7 @@ class StepKind(StrEnum):
     ACTIVATE = "Activate"
     ADMIT_PARENT = "AdmitParent"
     COPY_PODS = "CopyPods"
-    """Copy PodsReady and the ended pods of the parent to the admitted variant."""
+    """Copy PodsReady, ended pods and failed hosts of the parent to the admitted variant: its hosts are replaced."""
     FINISH = "Finish"
     AMEND = "Amend"
     """Copy the priority of the parent to a variant."""
@@ -283,14 +283,21 @@ def _to_copy(family: VariantFamily, now: datetime) -> str | None:
     return None
 
 
-PodsTold = tuple[tuple[str, str], tuple[wire.ReclaimablePod, ...], tuple[wire.FinishedPods, ...]]
+@value()
+class PodsTold:
+    """What a Workload tells of its pods: status and reason of PodsReady, the pods that have ended, and failed hosts."""
+
+    ready: tuple[str, str]
+    reclaimable: tuple[wire.ReclaimablePod, ...]
+    finished: tuple[wire.FinishedPods, ...]
+    failed: tuple[wire.UnhealthyNode, ...]
 
 
 def pods_told(obj: wire.Workload) -> PodsTold:
-    """Return what a Workload tells of its pods: status and reason of PodsReady, and the pods that have ended."""
-    ready = model.condition(obj.status.conditions, names.CONDITION_PODS_READY)
+    """Return what a Workload tells of its pods."""
+    ready, status = model.condition(obj.status.conditions, names.CONDITION_PODS_READY), obj.status
     told = (ready.status, ready.reason) if ready is not None else ("", "")
-    return told, obj.status.reclaimable_pods, obj.status.finished_pods
+    return PodsTold(told, status.reclaimable_pods, status.finished_pods, status.unhealthy_nodes)
 
 
 def _finish(family: VariantFamily) -> Iterator[VariantStep]:

@@ -264,3 +264,24 @@ async def test_the_damaged_come_before_the_heads(make: Callable[..., Scheduled])
 
     assert hosts_of(world) == {"h2": 2, "h3": 2}
     assert world.observed.reservations == []
+
+
+async def test_the_hosts_of_a_variant_are_replaced_and_not_those_of_its_parent(make: Callable[..., Scheduled]) -> None:
+    """The variant holds the quota; its parent gets the new hosts from it, and is not tried without end."""
+    parent, variant = placed(h1=2, h2=2), placed("v", h1=2, h2=2)
+    owner = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "name": "a",
+        "uid": "uid-of-a",
+        "controller": True,
+    }
+    variant["metadata"]["ownerReferences"] = [owner]
+    world = hospital(make, parent, variant, h2=2, h3=2)
+    assert free_by_node(world.cache.ledger)["node-h2"]["cpu"] == 0, "both count once"
+
+    assert await world.cycle()
+
+    assert (hosts_of(world), hosts_of(world, "v")) == ({"h1": 2, "h2": 2}, {"h2": 2, "h3": 2})
+    assert world.second_pass.take() == []
+    assert world.pauses == []

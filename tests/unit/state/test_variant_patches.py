@@ -145,6 +145,20 @@ def test_the_pods_are_told_as_the_parent_tells_them() -> None:
     assert patches.copy_pods(workload(variant_json("spot", waiting())), parent, stamp=STAMP) is None
 
 
+def test_failed_hosts_go_to_the_variant_and_come_back_as_other_hosts() -> None:
+    """The planner replaces those of the variant, because that holds the quota."""
+    failed: Any = [{"name": "h1"}]
+    parent = workload(parent_json(admitted("spot", unhealthyNodes=failed)))
+
+    assert after(patches.copy_pods(SPOT, parent, stamp=STAMP))["status"]["unhealthyNodes"] == failed
+
+    moved = variant_json("spot", admitted("spot"))
+    moved["status"]["admission"]["podSetAssignments"][0]["count"] = 3
+    written = after(patches.admit_parent(parent, workload(moved), stamp=STAMP))
+    assert written["status"]["unhealthyNodes"] is None
+    assert written["status"]["admission"] == moved["status"]["admission"]
+
+
 @pytest.mark.parametrize(
     ("variant", "want"),
     [

@@ -271,6 +271,8 @@ def test_a_parent_without_an_admitted_variant_is_evicted(parent: JSON, variants:
         pytest.param({"ready": "True"}, {"ready": "False"}, True, id="PodsReady"),
         pytest.param({"ready": "True"}, {"ready": "True"}, False, id="the variant has it"),
         pytest.param({"ended": 1}, {}, True, id="ended pods"),
+        pytest.param({"failed": "h1"}, {}, True, id="failed hosts"),
+        pytest.param({"failed": "h1"}, {"failed": "h1"}, False, id="the variant has these, too"),
     ],
 )
 def test_the_pods_of_the_parent_are_told_on_its_variant(
@@ -278,9 +280,10 @@ def test_the_pods_of_the_parent_are_told_on_its_variant(
 ) -> None:
     """18.5: PodsReady, and the pods whose quota is free."""
 
-    def status(ready: str = "", ended: int = 0) -> JSON:
+    def status(ready: str = "", ended: int = 0, failed: str = "") -> JSON:
         ready_ = [condition("PodsReady", ready, "Started")] if ready else []
         more: JSON = {"reclaimablePods": [{"name": "main", "count": ended}]} if ended else {}
+        more |= {"unhealthyNodes": [{"name": failed}]} if failed else {}
         return admitted("spot", *ready_, **more)
 
     found = family(parent_json(status(**told_by_parent)), *all_of(spot=status(**told_by_variant)))

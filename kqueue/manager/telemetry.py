@@ -254,14 +254,18 @@ class WorkloadCounter:
         self._cluster_queue_of = cluster_queue_of
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Count the steps of one change.  Objects that the watch begins with, and deletions, are no steps."""
+        """Count the steps of one change.  Objects that the watch begins with, and deletions, are no steps.
+
+        The pods and the end of a job are counted on its parent, and not on its variants, too.
+        """
         if old is None and new is not None:
             self.expect(new)
         if old is None or new is None or not self._counts():
             return
-        admission = new.status.admission or old.status.admission
+        admission, is_variant = new.status.admission or old.status.admission, model.parent_key(new) is not None
         if admission is None:
-            self._finished_unadmitted(old, new)
+            if not is_variant:
+                self._finished_unadmitted(old, new)
             return
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
         if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
@@ -272,12 +276,12 @@ class WorkloadCounter:
                 queue.admitted(
                     priority_class=_priority_class(new), waited=waited, since_reserved=reserved, values=values
                 )
-        if _rose(old, new, names.CONDITION_FINISHED):
+        if _rose(old, new, names.CONDITION_FINISHED) and not is_variant:
             ran = self._since(new, names.CONDITION_ADMITTED)
             for queue in (cluster, self._local(new)):
                 queue.finished(priority_class=_priority_class(new), ran=ran)
         since_admitted = self._since(new, names.CONDITION_ADMITTED)
-        if _rose(old, new, names.CONDITION_PODS_READY) and since_admitted is not None:
+        if _rose(old, new, names.CONDITION_PODS_READY) and since_admitted is not None and not is_variant:
             waited = _waited(new, self._clock.now())
             for queue in (cluster, self._local(new)):
                 queue.ready(priority_class=_priority_class(new), waited=waited, since_admitted=since_admitted)

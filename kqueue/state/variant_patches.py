@@ -97,10 +97,14 @@ def evict_parent(parent: wire.Workload, *, reason: str, message: str, stamp: Sta
 
 
 def evict_variant(variant: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
-    """Return a patch that evicts a variant as its parent was; None when it is evicted, or uses no quota."""
-    if not is_reserved(variant):
-        return None
-    return status.evict(variant, reason=reason, message=message, stamp=stamp)
+    """Return a patch that evicts a variant as its parent was; None when it is evicted, or uses no quota.
+
+    The eviction is counted on the parent.
+    """
+    patch = status.evict(variant, reason=reason, message=message, stamp=stamp) if is_reserved(variant) else None
+    if patch is not None:
+        del patch["status"]["schedulingStats"]
+    return patch
 
 
 def release_variant(variant: wire.Workload, *, stamp: Stamp) -> Patch | None:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue import model
 from kqueue.api import gang_names
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire import meta as wire_meta
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference, job_controller
@@ -179,6 +180,35 @@ def test_steps_of_workloads_are_counted(
     WorkloadCounter(metrics, CLOCK, lambda: True).on_workload(old, new)
 
     assert value(metrics, name, labels) == want
+
+
+@pytest.mark.parametrize(
+    ("new", "name", "labels", "want"),
+    [
+        pytest.param(READY, "kueue_admitted_until_ready_wait_time_seconds_count", {"priority_class": "high"}, None, id="its pods"),
+        pytest.param(FINISHED, "kueue_finished_workloads_total", {"priority_class": "high"}, None, id="its end"),
+        pytest.param(workload(true("Finished"), held=False), "kueue_finished_workloads_total", {"priority_class": "high"}, None, id="its end without quota"),
+        pytest.param(EVICTED, "kueue_evicted_workloads_total", EVICTION, 1, id="its own eviction counts"),
+    ],
+)  # fmt: skip
+def test_a_job_counts_once_with_its_variants(
+    new: wire.Workload, name: str, labels: dict[str, str], want: float | None
+) -> None:
+    """By its own Workload, but where the variant was evicted: that is not counted on the parent."""
+
+    def of_parent(obj: wire.Workload) -> wire.Workload:
+        owner = wire_meta.OwnerReference(
+            api_version="kueue.x-k8s.io/v1beta2", kind="Workload", name="p", uid="p", controller=True
+        )
+        metadata = msgspec.structs.replace(obj.metadata, owner_references=(owner,))
+        return msgspec.structs.replace(obj, metadata=metadata)
+
+    metrics = Metrics(clock=CLOCK)
+    old = HELD if new.status.admission is not None else workload(held=False)
+    counter = WorkloadCounter(metrics, CLOCK, lambda: True, cluster_queue_of=lambda _local: "team")
+    counter.on_workload(of_parent(old), of_parent(new))
+
+    assert value(metrics, name, QUEUE | labels) == want
 
 
 @pytest.mark.parametrize(("cluster_queue", "want"), [("team", 1), (None, None)])

@@ -124,6 +124,7 @@ def test_a_variant_is_evicted_as_its_parent() -> None:
 
     assert status_of(written, "Evicted") == ("True", "NodeFailures")
     assert [gate["position"] for gate in written["status"]["preemptionGates"]] == ["Closed"]
+    assert "schedulingStats" not in written["status"], "it is counted on the parent"
     assert (
         patches.evict_variant(workload(variant_json("spot", waiting())), reason="r", message="m", stamp=STAMP) is None
     )

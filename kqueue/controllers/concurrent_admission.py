@@ -13,6 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.manager import KEYS_PER_TURN, Manager
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
+from kqueue.controllers.recreations import Recreations
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.errors import NotFoundError
@@ -77,6 +78,7 @@ class ConcurrentAdmissionReconciler:
         self._workloads, self._local_queues, self._cache = context.workloads, context.local_queues, context.cache
         self._client, self._writer, self._steps = context.client, context.writer, context.steps
         self._recorder, self._clock, self._limit = context.recorder, context.clock, limit
+        self._recreations = Recreations(context.clock)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next steps of one parent; a step that fails does not stop the others."""
@@ -169,8 +171,17 @@ class ConcurrentAdmissionReconciler:
             self._event(parent, variant_names.EVENT_CREATED_VARIANT, message)
 
     async def _delete(self, step: VariantStep, family: VariantFamily) -> None:
+        """Delete a Workload that is no variant.
+
+        One that never is like its parent, because another client changes it, is left alone after some times: otherwise
+        it would be created and deleted without end.
+        """
+        meta = family.parent.metadata
         for obj, _ in family.others:
-            if model.workload_key(obj) == step.key and await self._steps.delete(obj):
+            uid = f"{meta.uid}/{obj.metadata.name}"
+            is_meant = model.workload_key(obj) == step.key and self._recreations.allows(uid, meta.generation)
+            if is_meant and await self._steps.delete(obj):
+                self._recreations.deleted(uid, meta.generation)
                 message = f"Deleted variant {obj.metadata.name}: {step.message}"
                 self._event(family.parent, variant_names.EVENT_DELETED_VARIANT, message)
 

@@ -18,6 +18,7 @@ from kqueue.controllers.concurrent_admission import (  # fmt: skip
     variant_keys,
 )
 from kqueue.controllers.life_cycle import LifeRules
+from kqueue.controllers.recreations import MOST
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload import WorkloadContext, WorkloadReconciler, WorkloadSettings
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
@@ -426,6 +427,23 @@ async def test_a_parent_without_its_mark_still_leaves_with_its_variant(play: Bui
     found = world.workload(PARENT)
     assert found is not None
     assert found["metadata"]["labels"][MARK] == "true"
+
+
+async def test_a_variant_that_is_changed_each_time_is_not_made_without_end(play: Build) -> None:
+    """Another client, such as a webhook, adds something to each variant that is created."""
+    world = play(queue=policy_queue(reserved=0, spot=0, on_demand=0))
+    world.add(parent_json(metadata=JOB))
+    await world.reconcile()
+
+    for _ in range(20):
+        world.sync()
+        for obj in world.by_flavor().values():
+            world.client.change(WORKLOADS, f"ns/{obj['metadata']['name']}", {"spec": {"podSets": []}})
+        await world.reconcile()
+        await world.reconcile()
+
+    assert world.recorder.reasons.count("DeletedVariant") == MOST * len(FLAVORS)
+    assert world.flavor_of(PARENT) is None
 
 
 async def test_the_children_of_another_parent_are_left_alone(play: Build) -> None:

@@ -285,7 +285,7 @@ def _to_copy(family: VariantFamily, now: datetime) -> str | None:
 
 @value()
 class PodsTold:
-    """What a Workload tells of its pods: status and reason of PodsReady, the pods that have ended, and failed hosts."""
+    """The facts that a Workload tells of its pods: status and reason of PodsReady, ended pods, and failed hosts."""
 
     ready: tuple[str, str]
     reclaimable: tuple[wire.ReclaimablePod, ...]

@@ -1,0 +1,303 @@
+"""The quota of claimed devices: the requests of claim templates as amounts of quota resources.
+
+A request that cannot be counted is refused with the field and a remedy, so that no device passes by the quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kqueue.core.devices.expression import SelectorError
+from kqueue.core.devices.selectors import matching
+from kqueue.core.devices.values import AmountSource, Device, DeviceClass, DeviceMapping, DeviceRequest, Selector
+from kqueue.core.quantity import clamp, saturating_add
+
+EXACT_COUNT, ALL = "ExactCount", "All"
+"""Allocation modes."""
+_MOST_WORK = 10_000_000
+"""The largest product of the characters of selectors and the devices on which they are evaluated: tenants write
+selectors, and their evaluation must not hold up the scheduling of others.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedClaim:
+    """A claim in a pod spec.
+
+    `template` is the name of its ResourceClaimTemplate, `claim` that of an existing ResourceClaim; at most one of them
+    is not empty.
+    """
+
+    name: str
+    template: str = ""
+    claim: str = ""
+
+
+class DevicesRefused(Exception):
+    """A claim that cannot be counted."""
+
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
+        """Take the path of the field in the Workload, the problem and the remedy, for one sentence."""
+        super().__init__(f"{path}: {problem}; {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class CountedDevices:
+    """The quota of the devices of one pod.
+
+    Args:
+        amounts: by quota resource.
+        by_class: the number of devices by class, for the hosts; without devices that count by a source.
+        replaced: extended resources that are counted in `amounts` and not by their own names.
+        refused: why the pods cannot be admitted, one sentence for each problem; empty: they can.
+    """
+
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    by_class: Mapping[str, int] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()
+    refused: tuple[str, ...] = ()
+
+
+NO_DEVICES = CountedDevices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRules:
+    """The rules by which devices are counted.
+
+    Args:
+        mappings: in the order of the configuration.
+        extended: extended resources that classes of devices satisfy are counted as their devices are (gate
+            KueueDRAIntegrationExtendedResource).
+    """
+
+    mappings: tuple[DeviceMapping, ...] = ()
+    extended: bool = False
+
+    def of_class(self, name: str) -> tuple[DeviceMapping, ...]:
+        """Return the mappings of a class. Several mappings have one only if each of them counts another counter."""
+        return tuple(mapping for mapping in self.mappings if name in mapping.classes)
+
+    def classes(self) -> frozenset[str]:
+        """Return the mapped classes whose devices count 1 each."""
+        return frozenset(name for mapping in self.mappings if not mapping.sources for name in mapping.classes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWorld:
+    """The objects that claims refer to.
+
+    Args:
+        template: returns the requests of a ResourceClaimTemplate of the Workload's namespace; None: there is none.
+        device_class: returns a DeviceClass; None: there is none.
+        devices_of: returns the devices of a class in complete pools.
+        class_of: returns the class whose devices satisfy an extended resource; None: no class does.
+    """
+
+    template: Callable[[str], Sequence[DeviceRequest] | None]
+    device_class: Callable[[str], DeviceClass | None]
+    devices_of: Callable[[str], Sequence[Device]]
+    class_of: Callable[[str], DeviceClass | None]
+
+
+def count_devices(
+    rules: DeviceRules, world: DeviceWorld, claims: Iterable[NamedClaim], requests: Mapping[str, int], *, path: str
+) -> CountedDevices:
+    """Return the quota of the devices of a pod. `path` is the path of its spec, `requests` its total requests."""
+    counter = _Counter(rules, world)
+    for i, claim in enumerate(claims):
+        counter.add_claim(claim, f"{path}.resourceClaims[{i}]")
+    if rules.extended:
+        for resource, amount in requests.items():
+            counter.add_extended(resource, amount, path)
+    return CountedDevices(
+        amounts=counter.amounts,
+        by_class=counter.by_class,
+        replaced=frozenset(counter.replaced),
+        refused=tuple(counter.refused),
+    )
+
+
+class _Counter:
+    """The sums for one pod, and the problems found so far."""
+
+    def __init__(self, rules: DeviceRules, world: DeviceWorld) -> None:
+        self._rules, self._world = rules, world
+        self.amounts: dict[str, int] = {}
+        self.by_class: dict[str, int] = {}
+        self.replaced: set[str] = set()
+        self.refused: list[str] = []
+
+    def add_claim(self, claim: NamedClaim, path: str) -> None:
+        """Count the devices of one claim, or note why it is refused."""
+        try:
+            self._claim(claim, path)
+        except DevicesRefused as e:
+            self.refused.append(str(e))
+
+    def _claim(self, claim: NamedClaim, path: str) -> None:
+        if claim.claim:
+            problem = f"ResourceClaim {claim.claim} exists already, and pods of other jobs may share its devices"
+            raise DevicesRefused(f"{path}.resourceClaimName", problem, "name a ResourceClaimTemplate instead")
+        if not claim.template:
+            return  # Kubernetes ignores such a claim, too
+        requests = self._world.template(claim.template)
+        where = f"{path}.resourceClaimTemplateName"
+        if requests is None:
+            problem = f"ResourceClaimTemplate {claim.template} does not exist in the namespace"
+            raise DevicesRefused(where, problem, "create it; the job is tried again then")
+        taken: set[tuple[str, str, str]] = set()
+        for i, request in enumerate(requests):
+            inner = f"{where}: ResourceClaimTemplate {claim.template} spec.spec.devices.requests[{i}]"
+            self._request(request, inner, taken)
+
+    def _request(self, request: DeviceRequest, path: str, taken: set[tuple[str, str, str]]) -> None:
+        if request.alternatives:
+            problem = "alternatives may be other devices, so their quota is not known before the pods run"
+            raise DevicesRefused(f"{path}.firstAvailable", problem, "write exactly with one DeviceClass")
+        if not request.exact:
+            raise DevicesRefused(path, "it asks for no devices", "write exactly with a DeviceClass")
+        path = f"{path}.exactly"
+        for i, each in enumerate(request.selectors):
+            if each.program is None:
+                raise _unreadable(f"{path}.selectors[{i}].cel.expression", each)
+        if request.admin:
+            return  # such access takes no device from others
+        if request.mode == ALL:
+            problem = "the number of all devices of a node is not known before the pods run"
+            raise DevicesRefused(f"{path}.allocationMode", problem, f"write {EXACT_COUNT} and count")
+        if request.mode != EXACT_COUNT:
+            problem = f"allocation mode {request.mode} is not known"
+            raise DevicesRefused(f"{path}.allocationMode", problem, f"write {EXACT_COUNT} and count")
+        mappings = self._rules.of_class(request.device_class)
+        if not mappings:
+            raise DevicesRefused(
+                f"{path}.deviceClassName",
+                f"DeviceClass {request.device_class} has no quota",
+                "use another class, or let the administrator add it to resources.deviceClassMappings",
+            )
+        self._mapped(request, mappings, path, taken)
+
+    def _mapped(
+        self, request: DeviceRequest, mappings: Sequence[DeviceMapping], path: str, taken: set[tuple[str, str, str]]
+    ) -> None:
+        sources = [(mapping.resource, source) for mapping in mappings for source in mapping.sources]
+        if sources or request.selectors:
+            self._check_class(request.device_class, path)
+        if request.selectors:
+            self._enough(request, frozenset(source.driver for _, source in sources), path, taken)
+        for resource, source in sources:
+            self._add(resource, self._by_source(source, request, path) * request.count)
+        if not sources:
+            for mapping in mappings:
+                self._add(mapping.resource, request.count)
+            known = self.by_class.get(request.device_class, 0)
+            self.by_class[request.device_class] = saturating_add(known, request.count)
+
+    def _check_class(self, name: str, path: str) -> None:
+        found = self._world.device_class(name)
+        where = f"{path}.deviceClassName"
+        if found is None:
+            raise DevicesRefused(where, f"DeviceClass {name} does not exist", "let the administrator create it")
+        for i, each in enumerate(found.selectors):
+            if each.program is None:
+                raise _unreadable(f"{where}: DeviceClass {name} spec.selectors[{i}].cel.expression", each)
+
+    def _enough(
+        self, request: DeviceRequest, drivers: frozenset[str], path: str, taken: set[tuple[str, str, str]]
+    ) -> None:
+        """Refuse a request whose selectors match fewer devices than it asks for; note the devices that it takes.
+
+        `drivers`: only their devices count; empty: those of all drivers.
+        """
+        devices = [
+            device
+            for device in self._world.devices_of(request.device_class)
+            if device.key not in taken and (not drivers or device.driver in drivers)
+        ]
+        found = _matching(devices, request.selectors, path)
+        if len(found) < request.count:
+            problem = f"its selectors match {len(found)} devices of the cluster, and it asks for {request.count}"
+            raise DevicesRefused(f"{path}.selectors", problem, "correct the selectors, or wait for such devices")
+        taken.update(device.key for device in found[: request.count])
+
+    def _by_source(self, source: AmountSource, request: DeviceRequest, path: str) -> int:
+        """Return the amount of a source for one device: the largest that a device of the request has."""
+        what = f"{'counter' if source.is_counter else 'capacity'} {source.name} of driver {source.driver}"
+        if source.selector.program is None:
+            raise _unreadable(f"resources.deviceClassMappings: deviceSelector of {what}", source.selector)
+        devices = [d for d in self._world.devices_of(request.device_class) if d.driver == source.driver]
+        found = _matching(devices, (source.selector, *request.selectors), path)
+        if len(found) < request.count:
+            problem = f"{len(found)} devices match the selector of {what}, and it asks for {request.count}"
+            raise DevicesRefused(f"{path}.count", problem, "ask for fewer devices, or wait for such devices")
+        if source.is_counter:
+            taken = [device.counters[source.name] for device in found if source.name in device.counters]
+        else:
+            taken = _capacities(source.name, request, found, path)
+        if not taken:
+            problem = f"none of the {len(found)} devices that it may get has {what}"
+            raise DevicesRefused(path, problem, "correct its selectors, or wait for such devices")
+        return max(0, *taken)
+
+    def add_extended(self, resource: str, amount: int, path: str) -> None:
+        """Count an extended resource that a class of devices satisfies; every other resource stays as it is."""
+        found = self._world.class_of(resource) if amount else None
+        if found is None:
+            return
+        mappings = self._rules.of_class(found.name)
+        if any(mapping.sources for mapping in mappings):
+            refused = DevicesRefused(
+                f"{path}.containers[].resources.requests[{resource}]",
+                f"DeviceClass {found.name}, whose devices satisfy it, counts by counters or capacities",
+                "claim the devices by a ResourceClaimTemplate",
+            )
+            self.refused.append(str(refused))
+            return
+        for mapping in mappings:
+            self._add(mapping.resource, amount)
+        if mappings:
+            self.replaced.add(resource)
+            self.by_class[found.name] = saturating_add(self.by_class.get(found.name, 0), amount)
+
+    def _add(self, resource: str, amount: int) -> None:
+        self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), clamp(amount))
+
+
+def _matching(devices: Sequence[Device], selectors: Sequence[Selector], path: str) -> list[Device]:
+    if sum(len(each.text) for each in selectors) * len(devices) > _MOST_WORK:
+        problem = f"the selectors are too long to be evaluated on {len(devices)} devices"
+        raise DevicesRefused(f"{path}.selectors", problem, "shorten them, or use a class with fewer devices")
+    try:
+        return list(matching(devices, selectors))
+    except SelectorError as e:
+        problem = f"a selector cannot be evaluated on a device: {e}"
+        raise DevicesRefused(f"{path}.selectors", problem, "test with has(...) whether a device has it") from e
+
+
+def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], path: str) -> list[int]:
+    """Return the amounts of a capacity that the request would get, from each device that has it and can give it."""
+    found: list[int] = []
+    has_it = False
+    for device in devices:
+        if name not in device.capacity:
+            continue
+        has_it = True
+        whole, policy = device.capacity[name]
+        default = whole if policy.default is None else policy.default
+        amount = policy.rounded(request.capacity.get(name, default))
+        if amount is not None:
+            found.append(amount)
+    if has_it and not found:
+        where = f"{path}.capacity.requests[{name}]"
+        raise DevicesRefused(where, "no device that it may get gives that much", "ask for less")
+    return found
+
+
+def _unreadable(path: str, selector: Selector) -> DevicesRefused:
+    return DevicesRefused(
+        path,
+        f"{selector.problem} (in {selector.text[:80]!r})",
+        "correct it, or write it with the part of CEL that kqueue evaluates (docs/devices.md)",
+    )

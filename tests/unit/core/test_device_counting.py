@@ -1,0 +1,314 @@
+"""The quota of claimed devices, and the claims that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kqueue.core.devices.counting import (
+    NO_DEVICES,
+    CountedDevices,
+    DeviceRules,
+    DeviceWorld,
+    NamedClaim,
+    count_devices,
+)
+from kqueue.core.devices.selectors import of_class, selector
+from kqueue.core.devices.values import AmountSource, CapacityPolicy, Device, DeviceClass, DeviceMapping, DeviceRequest
+from kqueue.core.quantity import INT64_MAX
+
+DRIVER = "gpu.example.com"
+BIG, SMALL = f"device.attributes['{DRIVER}'].model == 'big'", f"device.attributes['{DRIVER}'].model == 'small'"
+GPUS = DeviceMapping(resource="gpus", classes=("gpu", "gpu-too"))
+MEMORY = AmountSource(name="memory", driver=DRIVER, selector=selector("true"), is_counter=True)
+SHARE = AmountSource(name="bandwidth", driver=DRIVER, selector=selector("true"), is_counter=False)
+TENTHS = CapacityPolicy(default=10, least=10, most=40, step=10)
+CLASSES = (
+    DeviceClass(name="gpu", selectors=(selector(f"device.driver == '{DRIVER}'"),), extended_resource="example.com/gpu"),
+    DeviceClass(name="gpu-too"),
+    DeviceClass(name="slice", extended_resource="example.com/slice"),
+    DeviceClass(name="nic"),
+    DeviceClass(name="odd", selectors=(selector("device.driver.matches('a')"),)),
+    DeviceClass(name="free", extended_resource="example.com/free"),
+)
+
+
+def device(name: str, *, driver: str = DRIVER, **parts: Any) -> Device:
+    model = "big" if name.startswith("big") else "small"
+    return Device(driver=driver, pool="n1", name=name, attributes={driver: {"model": model}}, **parts)
+
+
+DEVICES = (
+    device("big-0", counters={"memory": 80}, capacity={"bandwidth": (100, TENTHS)}),
+    device("big-1", counters={"memory": 40}, capacity={"bandwidth": (100, CapacityPolicy(valid=(25, 50)))}),
+    device("small-0", counters={"memory": 20}, capacity={"bandwidth": (100, TENTHS)}),
+    device("other-0", driver="other.example.com"),
+)
+
+
+def counted(
+    *requests: DeviceRequest,
+    mappings: Sequence[DeviceMapping] = (GPUS,),
+    claims: Sequence[NamedClaim] = (NamedClaim("c", template="t"),),
+    pod: Mapping[str, int] | None = None,
+    extended: bool = False,
+    devices: Sequence[Device] = DEVICES,
+) -> CountedDevices:
+    """Count a pod whose template `t` has these requests; `pod` are its other requests."""
+    classes = {each.name: each for each in CLASSES}
+    world = DeviceWorld(
+        template={"t": requests}.get,
+        device_class=classes.get,
+        devices_of=lambda name: [d for d in devices if name in classes and of_class(d, classes[name])],
+        class_of=lambda resource: next((c for c in CLASSES if c.extended_resource == resource), None),
+    )
+    rules = DeviceRules(mappings=tuple(mappings), extended=extended)
+    return count_devices(rules, world, claims, pod or {}, path="spec.podSets[0].template.spec")
+
+
+def gpu(count: int = 1, **parts: Any) -> DeviceRequest:
+    return DeviceRequest(**{"device_class": "gpu", "count": count, **parts})
+
+
+def by(*sources: AmountSource, resource: str = "gpu-memory") -> DeviceMapping:
+    return DeviceMapping(resource=resource, classes=("gpu",), sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("requests", "mappings", "want"),
+    [
+        pytest.param([gpu(2)], [GPUS], {"gpus": 2}, id="life19.1-each-device-adds-one"),
+        pytest.param([gpu(2), gpu(3)], [GPUS], {"gpus": 5}, id="life19.1-requests-add-up"),
+        pytest.param([gpu(1), gpu(2, device_class="gpu-too")], [GPUS], {"gpus": 3}, id="two-classes-of-a-mapping"),
+        pytest.param(
+            [gpu(1), gpu(4, device_class="nic")],
+            [GPUS, DeviceMapping(resource="nics", classes=("nic",))],
+            {"gpus": 1, "nics": 4},
+            id="two-mappings",
+        ),
+        pytest.param([gpu(8, admin=True)], [GPUS], {}, id="life19.1-admin-access-is-ignored"),
+        pytest.param([gpu(8, admin=True, mode="All")], [GPUS], {}, id="life19.1-admin-access-to-all"),
+        pytest.param([gpu(8, admin=True, device_class="nic")], [GPUS], {}, id="admin-access-without-a-mapping"),
+        pytest.param([gpu(2, selectors=(selector(BIG),))], [GPUS], {"gpus": 2}, id="life19.1-enough-devices-match"),
+        pytest.param([gpu(INT64_MAX), gpu(INT64_MAX)], [GPUS], {"gpus": INT64_MAX}, id="counts-saturate"),
+        pytest.param([gpu(1)], [by(MEMORY)], {"gpu-memory": 80}, id="life19.3-largest-counter"),
+        pytest.param([gpu(3)], [by(MEMORY)], {"gpu-memory": 240}, id="life19.3-counter-for-each-device"),
+        pytest.param(
+            [gpu(1, selectors=(selector(SMALL),))], [by(MEMORY)], {"gpu-memory": 20}, id="life19.3-counter-of-a-match"
+        ),
+        pytest.param(
+            [gpu(1)],
+            [
+                by(MEMORY),
+                by(AmountSource(name="memory", driver=DRIVER, selector=selector(SMALL), is_counter=True), resource="s"),
+            ],
+            {"gpu-memory": 80, "s": 20},
+            id="a-class-in-two-mappings-with-counters",
+        ),
+        pytest.param([gpu(1)], [by(SHARE)], {"gpu-memory": 10}, id="life19.3-capacity-default"),
+        pytest.param([gpu(1, capacity={"bandwidth": 12})], [by(SHARE)], {"gpu-memory": 25}, id="next-valid-amount"),
+        pytest.param(
+            [gpu(1, capacity={"bandwidth": 12}, selectors=(selector(SMALL),))],
+            [by(SHARE)],
+            {"gpu-memory": 20},
+            id="next-step",
+        ),
+    ],
+)
+def test_devices_count_as_their_mapping_says(
+    requests: list[DeviceRequest], mappings: list[DeviceMapping], want: Mapping[str, int]
+) -> None:
+    found = counted(*requests, mappings=mappings)
+
+    assert found.refused == ()
+    assert found.amounts == want
+
+
+REFUSED_AT = "spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTemplateName: ResourceClaimTemplate t "
+
+
+@pytest.mark.parametrize(
+    ("request_", "path", "words"),
+    [
+        pytest.param(gpu(mode="All"), "exactly.allocationMode", "write ExactCount", id="life19.1-all"),
+        pytest.param(gpu(mode="Half"), "exactly.allocationMode", "Half is not known", id="unknown-mode"),
+        pytest.param(
+            DeviceRequest(exact=False, alternatives=True),
+            "firstAvailable",
+            "write exactly",
+            id="life19.1-first-available",
+        ),
+        pytest.param(DeviceRequest(exact=False), "", "write exactly", id="life19.1-neither"),
+        pytest.param(
+            gpu(device_class="nic"), "exactly.deviceClassName", "resources.deviceClassMappings", id="life19.1-unmapped"
+        ),
+        pytest.param(
+            gpu(
+                selectors=(selector("true"), selector("device.driver ==")),
+            ),
+            "exactly.selectors[1].cel.expression",
+            "docs/devices.md",
+            id="life19.1-selector-does-not-compile",
+        ),
+        pytest.param(
+            gpu(3, selectors=(selector(BIG),)),
+            "exactly.selectors",
+            "match 2 devices of the cluster, and it asks for 3",
+            id="life19.1-too-few-devices-match",
+        ),
+        pytest.param(
+            gpu(selectors=(selector("device.attributes['x'].y == 'a'"),)),
+            "exactly.selectors",
+            "has(...)",
+            id="life19.1-selector-without-a-value",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_counted_is_refused(request_: DeviceRequest, path: str, words: str) -> None:
+    """With the field and a remedy; a pod with one of them is refused as a whole."""
+    found = counted(gpu(1), request_)
+
+    assert len(found.refused) == 1
+    assert found.refused[0].startswith(f"{REFUSED_AT}spec.spec.devices.requests[1]{'.' if path else ''}{path}:")
+    assert words in found.refused[0]
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        pytest.param(
+            NamedClaim("c", claim="mine"),
+            ".resourceClaims[0].resourceClaimName: ResourceClaim mine exists already",
+            id="life19.4-plain-claims",
+        ),
+        pytest.param(
+            NamedClaim("c", template="gone"),
+            ".resourceClaims[0].resourceClaimTemplateName: ResourceClaimTemplate gone does not exist",
+            id="missing-template",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_read_is_refused(claim: NamedClaim, words: str) -> None:
+    assert words in counted(claims=[claim]).refused[0]
+
+
+def test_a_claim_that_names_nothing_is_left_alone() -> None:
+    assert counted(claims=[NamedClaim("c")]) == NO_DEVICES
+
+
+@pytest.mark.parametrize(
+    ("source", "request_", "words"),
+    [
+        pytest.param(MEMORY, gpu(4), "3 devices match", id="too-few-devices"),
+        pytest.param(
+            AmountSource(name="none", driver=DRIVER, selector=selector("true"), is_counter=True),
+            gpu(),
+            "none of the 3",
+            id="counter",
+        ),
+        pytest.param(
+            AmountSource(name="none", driver=DRIVER, selector=selector("true"), is_counter=False),
+            gpu(),
+            "none of the 3",
+            id="capacity",
+        ),
+        pytest.param(SHARE, gpu(capacity={"bandwidth": 500}), "gives that much", id="more-than-any-device-gives"),
+        pytest.param(
+            AmountSource(name="memory", driver=DRIVER, selector=selector("no"), is_counter=True),
+            gpu(),
+            "deviceSelector",
+            id="setting",
+        ),
+    ],
+)
+def test_a_source_that_no_device_has_is_refused(source: AmountSource, request_: DeviceRequest, words: str) -> None:
+    assert words in counted(request_, mappings=[by(source)]).refused[0]
+
+
+def test_a_class_that_is_missing_or_not_understood_is_refused() -> None:
+    """Only where its devices have to be looked at."""
+    mapping = DeviceMapping(resource="r", classes=("odd", "gone"))
+    for name, words in (("odd", "DeviceClass odd spec.selectors[0]"), ("gone", "DeviceClass gone does not exist")):
+        assert counted(gpu(device_class=name), mappings=[mapping]).amounts == {"r": 1}
+        with_selector = gpu(device_class=name, selectors=(selector("true"),))
+        assert words in counted(with_selector, mappings=[mapping]).refused[0]
+
+
+def test_two_requests_do_not_share_a_device() -> None:
+    found = counted(gpu(2, selectors=(selector(BIG),)), gpu(1, selectors=(selector("true"),)))
+    assert found.refused == ()
+    found = counted(gpu(2, selectors=(selector(BIG),)), gpu(1, selectors=(selector(BIG),)))
+    assert "match 0 devices" in found.refused[0]
+
+
+def test_long_selectors_on_many_devices_are_refused() -> None:
+    """Their evaluation would hold up the scheduling of others."""
+    long = selector("'" + "a" * 10_000 + "' != device.driver")
+    many = gpu(1, selectors=(long,) * 400)
+    assert "shorten them" in counted(many).refused[0]
+
+
+@pytest.mark.parametrize(
+    ("pod", "extended", "want", "replaced"),
+    [
+        pytest.param({"example.com/gpu": 2}, True, {"gpus": 2}, {"example.com/gpu"}, id="life19.2-replaced"),
+        pytest.param({"example.com/gpu": 2}, False, {}, set(), id="life19.2-gate-off"),
+        pytest.param({"example.com/free": 2}, True, {}, set(), id="class-without-a-mapping"),
+        pytest.param({"cpu": 2, "example.com/none": 1}, True, {}, set(), id="no-class"),
+        pytest.param({"example.com/gpu": 0}, True, {}, set(), id="nothing-is-asked-for"),
+    ],
+)
+def test_extended_resources_of_classes_count_as_devices(
+    pod: Mapping[str, int], extended: bool, want: Mapping[str, int], replaced: set[str]
+) -> None:
+    found = counted(claims=[], pod=pod, extended=extended)
+
+    assert (found.amounts, found.replaced, found.refused) == (want, replaced, ())
+
+
+def test_claims_and_extended_resources_add_up() -> None:
+    found = counted(gpu(3), pod={"example.com/gpu": 2}, extended=True)
+
+    assert found.amounts == {"gpus": 5}
+    assert found.by_class == {"gpu": 5}
+
+
+def test_an_extended_resource_of_a_class_with_sources_is_refused() -> None:
+    mapping = DeviceMapping(resource="m", classes=("slice",), sources=(MEMORY,))
+    found = counted(claims=[], pod={"example.com/slice": 1}, extended=True, mappings=[mapping])
+
+    assert "requests[example.com/slice]" in found.refused[0]
+
+
+def test_hosts_count_the_devices_of_classes_without_sources() -> None:
+    """The number of devices says nothing about a device that is divided."""
+    mappings = [DeviceMapping(resource="nics", classes=("nic",)), by(MEMORY)]
+    found = counted(gpu(1), gpu(4, device_class="nic"), mappings=mappings)
+
+    assert found.by_class == {"nic": 4}
+    assert DeviceRules(mappings=tuple(mappings)).classes() == {"nic"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "amount", "want"),
+    [
+        pytest.param(CapacityPolicy(), 7, 7, id="no-rule"),
+        pytest.param(CapacityPolicy(valid=(5, 10)), 7, 10, id="next-valid"),
+        pytest.param(CapacityPolicy(valid=(5, 10)), 11, None, id="above-all-valid"),
+        pytest.param(CapacityPolicy(least=5, step=4), 6, 9, id="next-step"),
+        pytest.param(CapacityPolicy(least=5, step=4), 9, 9, id="on-a-step"),
+        pytest.param(CapacityPolicy(least=5), 1, 5, id="at-least"),
+        pytest.param(CapacityPolicy(least=5, step=4, most=8), 6, None, id="the-step-is-above-the-most"),
+        pytest.param(CapacityPolicy(step=4, most=8), 6, 6, id="steps-need-a-start"),
+    ],
+)
+def test_capacities_are_rounded_by_their_policy(policy: CapacityPolicy, amount: int, want: int | None) -> None:
+    assert policy.rounded(amount) == want
+
+
+def test_a_capacity_without_a_policy_is_taken_whole() -> None:
+    alone = (device("big-0", capacity={"bandwidth": (100, CapacityPolicy())}),)
+    assert counted(gpu(2), mappings=[by(SHARE)], devices=alone).refused  # two are asked for
+    assert counted(gpu(1), mappings=[by(SHARE)], devices=alone).amounts == {"gpu-memory": 100}

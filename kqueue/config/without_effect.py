@@ -21,7 +21,6 @@ _PATHS = (
     "controller.cache_sync_timeout",
     "multi_kueue",
     "pprof_bind_address",
-    "resources.device_class_mappings",
     "tls.curve_preferences",
 )
 """Sections and fields, in Python's names."""
@@ -44,6 +43,10 @@ _GATES = frozenset(
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "KueueDRAIntegration",
+        "KueueDRAIntegrationConsumableCapacity",
+        "KueueDRAIntegrationExtendedResource",
+        "KueueDRAIntegrationPartitionableDevices",
         "KueueDRARejectWorkloadsWhenDRADisabled",
         "LWSImmutableGroupSize",
         "LocalQueueMetrics",
@@ -87,8 +90,6 @@ _GATES = frozenset(
 """Gates that some code reads."""
 
 _PARTLY = {
-    "KueueDRAIntegration": "devices are never counted; with KueueDRARejectWorkloadsWhenDRADisabled off, too, Workloads"
-    " that claim devices are admitted",
     "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions"
     " stay",
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
@@ -113,7 +114,7 @@ def warnings(configuration: Configuration) -> list[str]:
         for path in _PATHS
         if _given(configuration, path)
     ]
-    found += _labels_without_effect(configuration)
+    found += _labels_without_effect(configuration) + _devices_without_effect(configuration)
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
@@ -128,6 +129,13 @@ def _labels_without_effect(configuration: Configuration) -> list[str]:
     labels = configuration.metrics.custom_labels
     if labels and not configuration.enabled("CustomMetricLabels"):
         return ["metrics.customLabels: has no effect while feature gate CustomMetricLabels is off; set it to true"]
+    return []
+
+
+def _devices_without_effect(configuration: Configuration) -> list[str]:
+    if configuration.resources.device_class_mappings and not configuration.enabled("KueueDRAIntegration"):
+        remedy = "has no effect while feature gate KueueDRAIntegration is off; set it to true"
+        return [f"resources.deviceClassMappings: {remedy}"]
     return []
 
 

@@ -21,7 +21,7 @@ from kqueue.api.wire.selectors import selector_matches
 from kqueue.clock import Clock
 from kqueue.core import quota
 from kqueue.core.node_classes import NodeClass
-from kqueue.core.topology import NodeFacts
+from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Admission, Claim
 from kqueue.isolation import isolated_logged
 from kqueue.model import DEFAULT_ORDER, PodView, QueueOrder
@@ -362,9 +362,13 @@ class Intake:
         before, after = old.bound if old is not None else None, new.bound if new is not None else None
         if before != after:
             queue = self._cache.held.charged_pod(seen.key)
-            self._freed_nodes.add(self._cache.held.on_pod(seen.key, after))
+            self._freed_nodes.add(self._cache.on_pod(seen.key, after))
             if queue is not None and self._cache.held.charged_pod(seen.key) is None:
                 self._publish(WakeUp(source=WakeUpSource.CHARGED_POD, trees_of=frozenset({queue})))
+
+    def recount_pod(self, key: str, facts: PodFacts | None) -> None:
+        """Follow the devices of a bound pod, which its claims name."""
+        self._freed_nodes.add(self._cache.on_pod(key, facts))
 
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.

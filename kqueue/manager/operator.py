@@ -18,6 +18,7 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
+from kqueue.controllers.devices import DeviceIntake, subscribe_devices, watch_devices
 from kqueue.controllers.disruption_budgets import make_budgets
 from kqueue.controllers.gang_records import make_gang_records
 from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
@@ -148,6 +149,7 @@ class Operator:
         watches.cluster_queues.subscribe(intake.on_cluster_queue)
         watches.local_queues.subscribe(intake.on_local_queue)
         watches.pods.subscribe(intake.on_pod)
+        self._subscribe_devices()
         watches.workloads.subscribe(intake.on_workload)
         watches.workloads.subscribe(self.manager.counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
@@ -177,6 +179,27 @@ class Operator:
 
         watches.limit_ranges.subscribe(on_limit_range)
         watches.runtime_classes.subscribe(on_runtime_class)
+
+    def _subscribe_devices(self) -> None:
+        """Follow devices, if pods' claims for them count as quota; the intake follows pods before."""
+        if self.cache.requests.devices.rules is None or self._surrounded is None:
+            return
+        requests = self._surrounded
+
+        async def count(_key: str) -> Result:
+            devices.count_hosts()
+            return Result()
+
+        counts = self.manager.controller("devices", count)
+        devices = DeviceIntake(
+            self.watches,
+            self.cache,
+            self._intake,
+            again=requests.enqueue,
+            recount=lambda: counts.enqueue("hosts", after=self.timings.node_event_window),
+        )
+        subscribe_devices(watch_devices(self.watches), self.watches, devices)
+        self.manager.on_lead.append(devices.count_hosts)
 
     async def _take_in(self, key: str) -> Result:
         workload = self.watches.workloads.store.get(key)

@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 from kqueue.config import Configuration, Timings
 from kqueue.config.joint import JointPlacementSettings, ReschedulingSettings
+from kqueue.config.policy import DeviceSource
 from kqueue.controllers.gang_clock import gang_clock_rules
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
+from kqueue.core.devices.counting import UNREADABLE_REMEDY, DeviceRules
+from kqueue.core.devices.selectors import selector
+from kqueue.core.devices.values import AmountSource, DeviceMapping
 from kqueue.core.joint.movable import MoveLimits, MovePolicy
 from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
 from kqueue.core.ordering import OrderRules
@@ -119,8 +123,42 @@ def move_limits(rescheduling: ReschedulingSettings) -> MoveLimits:
 
 
 def refuses_claims(config: Configuration) -> bool:
-    """Whether Workloads with device claims are refused, because kqueue does not count the devices."""
+    """Whether Workloads with device claims are refused where kqueue does not count the devices."""
     return config.enabled("KueueDRAIntegration") or config.enabled("KueueDRARejectWorkloadsWhenDRADisabled")
+
+
+def device_rules(config: Configuration) -> DeviceRules | None:
+    """Return how claimed devices are counted; None: the gate is off, or no class of devices is mapped.
+
+    Raises ConfigError: the selector of a source cannot be evaluated.
+    """
+    mappings = config.resources.device_class_mappings
+    if not mappings or not config.enabled("KueueDRAIntegration"):
+        return None
+    return DeviceRules(
+        mappings=tuple(
+            DeviceMapping(
+                resource=mapping.name,
+                classes=mapping.device_class_names,
+                sources=tuple(
+                    _amount_source(source, f"resources.deviceClassMappings[{i}].sources[{j}]")
+                    for j, source in enumerate(mapping.sources)
+                ),
+            )
+            for i, mapping in enumerate(mappings)
+        ),
+        extended=config.enabled("KueueDRAIntegrationExtendedResource"),
+    )
+
+
+def _amount_source(source: DeviceSource, path: str) -> AmountSource:
+    given = source.counter or source.capacity
+    assert given is not None  # the configuration has one of them
+    selects = selector(given.device_selector.cel.expression)
+    if selects.program is None:
+        where = f"{path}.{'counter' if source.counter is not None else 'capacity'}.deviceSelector.cel.expression"
+        raise ConfigError(f"{where}: {selects.problem}; {UNREADABLE_REMEDY}")
+    return AmountSource(name=given.name, driver=given.driver, selector=selects, is_counter=source.counter is not None)
 
 
 def counting(config: Configuration) -> Counting:
@@ -209,6 +247,7 @@ def make_cache(config: Configuration, order: QueueOrder, plugin_profiles: tuple[
             partial_admission=config.enabled("PartialAdmission"),
             reclaims=config.enabled("ReclaimablePods"),
             refuses_claims=refuses_claims(config),
+            devices=device_rules(config),
         ),
         ignores_undeclared=ignores_undeclared(config),
         fungible=config.enabled("FlavorFungibility"),

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from kqueue.model.conditions import condition, condition_true, is_active, since
+from kqueue.model.devices import (
+    allocated_devices,
+    claiming_pods,
+    device_class,
+    device_requests,
+    device_slice,
+    may_need_devices,
+    named_claims,
+)
 from kqueue.model.extras import base_key, extra_of, gang_level, near_base
 from kqueue.model.gang_time import gang_since
 from kqueue.model.holdings import admission, assignment, finished_places
@@ -64,11 +73,13 @@ __all__ = [
     "QueueOrder",
     "UnboundPod",
     "admission",
+    "allocated_devices",
     "amounts",
     "asked_for",
     "assignment",
     "base_key",
     "boost",
+    "claiming_pods",
     "class_request",
     "class_taints",
     "closed_gates",
@@ -76,6 +87,9 @@ __all__ = [
     "condition",
     "condition_true",
     "controller_of",
+    "device_class",
+    "device_requests",
+    "device_slice",
     "ended_pods",
     "extra_of",
     "finished_places",
@@ -99,7 +113,9 @@ __all__ = [
     "least_of",
     "least_text",
     "local_queue_key",
+    "may_need_devices",
     "minimum_runtime",
+    "named_claims",
     "near_base",
     "needs_domains",
     "neighbours",

@@ -15,10 +15,11 @@ from kqueue.core import quota
 from kqueue.core.least import promise_of
 from kqueue.core.order_keys import BUILT_IN_PROFILES
 from kqueue.core.quota import QuotaNode
-from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
+from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
 from kqueue.core.workload import Admission, Claim, Leader, Promise, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder, least_of
 from kqueue.state.cache_audit import CacheAudit
+from kqueue.state.devices import DeviceHosts
 from kqueue.state.gangs import Gangs
 from kqueue.state.holdings import Holdings
 from kqueue.state.ledger import NodeLedger
@@ -58,10 +59,12 @@ class Cache:
             fungible=fungible,
             plugin_profiles=plugin_profiles,
         )
+        self.devices = DeviceHosts(self.requests.devices, self.ledger.pods.__contains__)
+        """The devices of hosts."""
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
         self.gangs = Gangs()
         """Gangs that start."""
-        self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node)
+        self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node, self.devices.pod_facts)
         self._copies: dict[int, quota.TreeCopy] = {}
         """The copies of the quota trees in the last snapshot, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
@@ -81,9 +84,13 @@ class Cache:
 
     def on_node(self, name: str, facts: NodeFacts | None) -> bool:
         """Follow a node that appeared, changed or (None) is gone; return whether that may change where pods fit."""
-        changed = self.ledger.on_node(name, facts)
+        changed = self.ledger.on_node(name, self.devices.node_facts(facts))
         self.quota.generation += changed
         return changed
+
+    def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
+        """Follow a bound pod that came, changed or (None) is gone; return the nodes on which resources became free."""
+        return self.held.on_pod(key, self.devices.pod_facts(key, facts))
 
     # --- for the planner ---------------------------------------------------------------------------------------
 

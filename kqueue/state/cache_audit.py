@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
-from kqueue.core.topology import NodeFacts
+from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.errors import KqueueError
 from kqueue.state import quota_audit
 from kqueue.state.audit import Drift, Source, chunks
@@ -39,9 +39,13 @@ class CacheAudit:
         held: Holdings,
         ledger: NodeLedger,
         on_node: Callable[[str, NodeFacts | None], bool],
+        with_devices: Callable[[str, PodFacts | None], PodFacts | None],
     ) -> None:
-        """Take the parts of the cache; `on_node` is the function that follows the event of a node."""
+        """Take the parts of the cache; `on_node` is the function that follows the event of a node, `with_devices`
+        returns a pod with the devices that it has claimed.
+        """
         self._quota, self._held, self._ledger, self._on_node = quotas, held, ledger, on_node
+        self._with_devices = with_devices
 
     def audit(self) -> list[Drift]:
         """Run all of `audit_steps` at once, for callers without an event loop."""
@@ -93,7 +97,8 @@ class CacheAudit:
         return Drift("node", name, believed, told) if self._on_node(name, told) else None
 
     def _audit_pod(self, key: str, told: model.PodView | None) -> Drift | None:
-        believed, actual = self._ledger.pods.get(key), told.bound if told is not None else None
+        believed = self._ledger.pods.get(key)
+        actual = self._with_devices(key, told.bound if told is not None else None)
         if believed == actual:
             return None
         self._held.on_pod(key, actual)

@@ -18,6 +18,7 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ResourceList
+from kqueue.core.devices.counting import NO_DEVICES, CountedDevices, DeviceRules
 from kqueue.core.limit_ranges import (
     NO_LIMITS,
     Bound,
@@ -34,6 +35,7 @@ from kqueue.core.workload import Admission, Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.model.pending import Pending, RequestSummary
+from kqueue.state.devices import DeviceObjects, Version
 
 _log = structlog.get_logger(__name__)
 
@@ -53,11 +55,15 @@ _CLAIMS_REFUSED = (
 class _Form:
     """The requests of equal pod sets in equal namespaces."""
 
-    per_pod: dict[str, dict[str, int]]
-    """The requests of one pod by pod set; empty for a pod set that cannot be parsed."""
+    per_pod: dict[str, Amounts]
+    """The requests of one pod for its node by pod set; empty for a pod set that cannot be parsed."""
+    costs: dict[str, Amounts] = field(default_factory=dict)
+    """The quota of one pod by pod set."""
     unreadable: str = ""
     refused: str = ""
     """The reason why pods with these requests are refused; empty: they are not refused."""
+    devices: str = ""
+    """A text for the quota of claimed devices, equal for equal quota; empty: no devices are claimed."""
     pod_sets: dict[bool, tuple[PodSet, ...]] = field(default_factory=dict)
     """The pod sets in the form of planning, by whether pod sets without a topology request are placed, too."""
 
@@ -84,17 +90,21 @@ class Requests:
         partial_admission: bool = False,
         reclaims: bool = True,
         refuses_claims: bool = False,
+        devices: DeviceRules | None = None,
     ) -> None:
         """Take the options. `counting` computes the cost of requests in quota; `partial_admission`: a pod set's
         `minCount` is used.
 
         `reclaims`: `status.reclaimablePods` is used (gate ReclaimablePods); without it the field is ignored.
-        `refuses_claims`: pods that claim devices (DRA) are refused; without it their devices are not counted.
+        `devices`: how the devices that pods claim (DRA) are counted; None: they are not. Then `refuses_claims`: pods
+        that claim devices are refused.
         """
         self._counting = counting or Counting()
         self._partial = partial_admission
         self._reclaims = reclaims
-        self._refuses_claims = refuses_claims
+        self._refuses_claims = refuses_claims and devices is None
+        self.devices = DeviceObjects(devices)
+        """The objects by which claimed devices are counted."""
         self._limit_ranges: dict[str, dict[str, wire_core.LimitRange]] = {}
         self._namespaces: dict[str, _NamespaceRules] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
@@ -169,6 +179,8 @@ class Requests:
         """Return a waiting workload's entry for the queues."""
         added = [self._rules_of(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
+        if any(self._device_versions(obj)):
+            added.append(self._form(obj, self._summary(obj)).devices)
         return model.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
 
     def head(
@@ -208,8 +220,10 @@ class Requests:
             refused=form.refused,
         )
 
-    def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
-        """Return the requests of one pod by pod set, for its node; empty for a pod set that cannot be parsed."""
+    def per_pod(self, obj: wire.Workload) -> dict[str, Amounts]:
+        """Return the requests of one pod by pod set, for its node, with its devices; empty for a pod set that cannot be
+        parsed.
+        """
         return self._form(obj, self._summary(obj)).per_pod
 
     def total(self, obj: wire.Workload) -> dict[str, int]:
@@ -219,7 +233,7 @@ class Requests:
         total: dict[str, int] = {}
         for p in obj.spec.pod_sets:
             pods = max(0, p.count - ended.get(p.name, 0))
-            for resource, amount in self._counting.counted(form.per_pod[p.name]).items():
+            for resource, amount in form.costs[p.name].items():
                 total[resource] = saturating_add(total.get(resource, 0), pods * amount)
         return total
 
@@ -238,7 +252,9 @@ class Requests:
 
     def _form(self, obj: wire.Workload, asked: RequestSummary) -> _Form:
         rules = self._rules_of(obj.metadata.namespace)
-        key = (asked.pods, asked.ended, rules.text, self._overhead_changes)
+        devices = self._device_versions(obj)
+        of_devices = (obj.metadata.namespace, devices) if any(devices) else ()
+        key = (asked.pods, asked.ended, rules.text, self._overhead_changes, of_devices)
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -246,23 +262,49 @@ class Requests:
             form = self._forms[key] = self._read(obj, rules.limits)
         return form
 
+    def _device_versions(self, obj: wire.Workload) -> tuple[Version | None, ...]:
+        """Return by pod set the versions of the objects on which the cost of its devices depends."""
+        if self.devices.rules is None:
+            return ()
+        return tuple(self.devices.version(obj.metadata.namespace, p.template.spec) for p in obj.spec.pod_sets)
+
     def _read(self, obj: wire.Workload, limits: NamespaceLimits) -> _Form:
         form = _Form({})
         problems: list[str] = []
         unreadable: list[str] = []
+        devices: list[CountedDevices] = []
         for i, p in enumerate(obj.spec.pod_sets):
             try:
                 pod = self._pod(p.template.spec, i, limits)
             except InvalidObjectError as e:
-                form.per_pod[p.name] = {}
+                form.per_pod[p.name] = form.costs[p.name] = {}
                 unreadable.append(str(e))
                 continue
-            form.per_pod[p.name] = pod.total()
+            counted = self._count(form, p, obj.metadata.namespace, i, pod.total())
+            devices.append(counted)
+            problems += [f"Pod set {p.name}: {problem}" for problem in counted.refused]
             problems += [f"Pod set {p.name}: {problem}" for problem in violations(pod, limits)]
             if self._refuses_claims and _claims_devices(p.template.spec):
                 problems.append(f"Pod set {p.name}: {_CLAIMS_REFUSED}")
         form.unreadable, form.refused = "; ".join(unreadable), "; ".join(problems)
+        if any(each != NO_DEVICES for each in devices):
+            form.devices = _text([_plain(each) for each in devices])
         return form
+
+    def _count(
+        self, form: _Form, p: wire.PodSet, namespace: str, index: int, total: Mapping[str, int]
+    ) -> CountedDevices:
+        """Put the requests of a pod set into the form; return the cost of its devices."""
+        spec, counted = p.template.spec, NO_DEVICES
+        costs = self._counting.counted(total)
+        if self.devices.version(namespace, spec) is not None:
+            counted = self.devices.counted(namespace, spec, total, path=model.template_path(index))
+            costs = {resource: amount for resource, amount in costs.items() if resource not in counted.replaced}
+            for resource, amount in counted.amounts.items():
+                costs[resource] = saturating_add(costs.get(resource, 0), amount)
+            total = self.devices.on_host(counted, total)
+        form.per_pod[p.name], form.costs[p.name] = total, costs
+        return counted
 
     def _pod(self, spec: wire_core.PodSpec, index: int, limits: NamespaceLimits) -> PodResources:
         pod = model.pod_resources(spec, model.template_path(index))
@@ -280,7 +322,7 @@ class Requests:
             model.pod_set(
                 p,
                 form.per_pod[p.name],
-                costs=self._counting.counted(form.per_pod[p.name]),
+                costs=form.costs[p.name],
                 ended=ended.get(p.name, 0),
                 implied=implied,
                 partial=self._partial,
@@ -290,6 +332,16 @@ class Requests:
             )
             for p in obj.spec.pod_sets
         )
+
+
+def _plain(counted: CountedDevices) -> tuple[object, ...]:
+    """Return the cost of devices in a form that is equal for equal cost."""
+    return (
+        sorted(counted.amounts.items()),
+        sorted(counted.by_class.items()),
+        sorted(counted.replaced),
+        counted.refused,
+    )
 
 
 def _claims_devices(spec: wire_core.PodSpec) -> bool:

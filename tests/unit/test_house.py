@@ -177,6 +177,7 @@ def test_a_catch_of_every_exception_is_found(text: str, *, caught: bool) -> None
 FORMS_OF_API_TYPES = {
     "kqueue/core/workload.py": {"Admission", "PodSet", "PodSetAssignment", "ResourceGroup"},
     "kqueue/core/assignment.py": {"TopologyAssignment"},
+    "kqueue/core/devices/values.py": {"Device", "DeviceClass", "DeviceRequest"},
     "kqueue/core/topology/request.py": {"PodSetRequest", "TopologyRequest"},
     "kqueue/kube/taints.py": {"Taint", "Toleration"},
 }

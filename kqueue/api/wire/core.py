@@ -123,9 +123,11 @@ class SchedulingGate(Struct, frozen=True, kw_only=True):
 
 
 class PodClaim(Struct, frozen=True, kw_only=True):
-    """A claim for devices that belongs to a pod."""
+    """A claim for devices that belongs to a pod: one that exists, or one that is made from a template."""
 
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodSpec(Struct, frozen=True, kw_only=True):

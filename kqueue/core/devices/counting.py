@@ -15,6 +15,8 @@ from kqueue.core.quantity import clamp, saturating_add
 
 EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes."""
+UNREADABLE_REMEDY = "correct it, or write it with the part of CEL that kqueue evaluates (docs/devices.md)"
+"""The remedy for selectors that kqueue cannot evaluate."""
 _MOST_WORK = 10_000_000
 """The largest product of the characters of selectors and the devices on which they are evaluated: tenants write
 selectors, and their evaluation must not hold up the scheduling of others.
@@ -225,8 +227,6 @@ class _Counter:
     def _by_source(self, source: AmountSource, request: DeviceRequest, path: str) -> int:
         """Return the amount of a source for one device: the largest that a device of the request has."""
         what = f"{'counter' if source.is_counter else 'capacity'} {source.name} of driver {source.driver}"
-        if source.selector.program is None:
-            raise _unreadable(f"resources.deviceClassMappings: deviceSelector of {what}", source.selector)
         devices = [d for d in self._world.devices_of(request.device_class) if d.driver == source.driver]
         found = _matching(devices, (source.selector, *request.selectors), path)
         if len(found) < request.count:
@@ -296,8 +296,4 @@ def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], pa
 
 
 def _unreadable(path: str, selector: Selector) -> DevicesRefused:
-    return DevicesRefused(
-        path,
-        f"{selector.problem} (in {selector.text[:80]!r})",
-        "correct it, or write it with the part of CEL that kqueue evaluates (docs/devices.md)",
-    )
+    return DevicesRefused(path, f"{selector.problem} (in {selector.text[:80]!r})", UNREADABLE_REMEDY)

@@ -12,6 +12,7 @@ import yaml
 
 from kqueue.config import ConfigFileError, Configuration, load, parse
 from kqueue.config.gangs import GangSettings
+from kqueue.config.gates import GATES
 from kqueue.errors import ConfigError
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS
 from kqueue.jobs.registry import features_for, timeouts_for
@@ -440,15 +441,24 @@ def test_settings_without_effect_are_named() -> None:
         resources={
             "quotaCheckStrategy": "IgnoreUndeclared",
             "transformations": [{"input": "a", "outputs": {"b": "1"}}],
-            "deviceClassMappings": [{"name": "gpu.example.com", "deviceClassNames": ["gpu"]}],
         },
     )
     assert [w.split(":")[0] for w in configuration.warnings] == [
         "controller.cacheSyncTimeout",
         "multiKueue",
-        "resources.deviceClassMappings",
         "featureGates.MultiKueueOrchestratedPreemption",
     ]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_mapped_devices_count_only_with_their_gate(on: bool) -> None:
+    gates = [name for name in GATES if name.startswith("KueueDRAIntegration")]
+    configuration = read(
+        resources={"deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu"]}]},
+        featureGates={} if on else dict.fromkeys(gates, False),
+    )
+    told = [w for w in configuration.warnings if w.startswith("resources.deviceClassMappings")]
+    assert bool(told) is not on
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""The devices that drivers offer, from slices of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kqueue.core.devices.values import Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSlice:
+    """Some devices of a pool.  The pool is complete with `slices` slices of its highest generation."""
+
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    devices: tuple[Device, ...] = ()
+
+
+def offered(slices: Iterable[DeviceSlice]) -> Iterator[Device]:
+    """Yield the devices of complete pools, as kube-scheduler counts them.
+
+    A driver that renews a pool writes slice after slice; until the last one, the pool has no devices.
+    """
+    newest: dict[tuple[str, str], list[DeviceSlice]] = {}
+    for each in slices:
+        known = newest.setdefault((each.driver, each.pool), [])
+        if known and known[0].generation < each.generation:
+            known.clear()
+        if not known or known[0].generation == each.generation:
+            known.append(each)
+    for found in newest.values():
+        if len(found) == found[0].slices:
+            for each in found:
+                yield from each.devices

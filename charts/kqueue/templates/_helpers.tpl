@@ -110,6 +110,14 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if ternary $gates.VisibilityOnDemand $all (hasKey $gates "VisibilityOnDemand") -}}true{{- end -}}
 {{- end }}
 
+{{/* "true" if claimed devices count as quota, else empty. */}}
+{{- define "kqueue.devices" -}}
+{{- $gates := include "kqueue.gates" . | fromJson -}}
+{{- $all := ternary (index $gates "AllBeta") true (hasKey $gates "AllBeta") -}}
+{{- $on := ternary $gates.KueueDRAIntegration $all (hasKey $gates "KueueDRAIntegration") -}}
+{{- if and $on (.Values.configuration.resources | default dict).deviceClassMappings -}}true{{- end -}}
+{{- end }}
+
 {{/* "true" if workloads may be planned jointly, else empty. */}}
 {{- define "kqueue.joint" -}}
 {{- $gates := include "kqueue.gates" . | fromJson -}}

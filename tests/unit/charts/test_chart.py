@@ -436,6 +436,31 @@ def test_nodes_may_be_patched_only_where_taints_are_managed(manages: bool) -> No
     assert rights == ({"list", "watch", "get", "patch"} if manages else {"list", "watch"})
 
 
+MAPPED = {"resources": {"deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu"]}]}}
+NO_DEVICES = {
+    "KueueDRAIntegration": False,
+    "KueueDRAIntegrationExtendedResource": False,
+    "KueueDRAIntegrationPartitionableDevices": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "reads"),
+    [
+        pytest.param({}, False, id="no-mapping"),
+        pytest.param(MAPPED, True, id="mapping"),
+        pytest.param({**MAPPED, "featureGates": NO_DEVICES}, False, id="gate-off"),
+        pytest.param({**MAPPED, "featureGates": {"AllBeta": False}}, False, id="all-beta-off"),
+    ],
+)
+def test_devices_are_read_only_where_they_count(configuration: dict[str, Any], reads: bool) -> None:
+    """`resources.deviceClassMappings` with gate KueueDRAIntegration."""
+    rights = granted(one(objects({"configuration": configuration}), "ClusterRole", "kqueue-controller"))
+
+    for kind in ("resourceclaimtemplates", "resourceclaims", "deviceclasses", "resourceslices"):
+        assert rights.get(("resource.k8s.io", kind), set()) == ({"list", "watch"} if reads else set())
+
+
 @pytest.mark.parametrize("respects", [False, True])
 def test_budgets_are_read_only_where_preemption_respects_them(respects: bool) -> None:
     """`preemption.respectDisruptionBudgets`, G5.22."""

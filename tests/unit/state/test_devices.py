@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -145,7 +146,7 @@ def test_equal_pods_of_two_namespaces_have_their_own_templates() -> None:
 
 def test_devices_come_after_transformations() -> None:
     """Sentence life6.4.4: a rule for the resource of a mapping sees what the pod asks for, not what it claims."""
-    rule = Transformation(input="gpus", outputs={"credits": 3}, keeps_input=False)
+    rule = Transformation(input="gpus", outputs={"credits": Fraction(3)}, keeps_input=False)
     requests = make_requests(counting=Counting(excluded_prefixes=("cpu",), transformations={"gpus": rule}))
     requests.devices.on_template(None, template())
 
@@ -231,7 +232,7 @@ def test_amounts_of_counters_and_capacities_are_those_of_the_driver() -> None:
     memory = AmountSource(name="memory", driver=DRIVER, selector=always, is_counter=True)
     band = AmountSource(name="x.io/band", driver=DRIVER, selector=always, is_counter=False)
     policy = {"default": "10", "validRange": {"min": "10", "max": "100", "step": "10"}}
-    parts = {
+    parts: JSON = {
         "consumesCounters": [{"counterSet": "s", "counters": {"memory": {"value": "1Ki"}}}],
         "capacity": {"x.io/band": {"value": "100", "requestPolicy": policy}},
     }
@@ -298,9 +299,11 @@ def test_hosts_have_the_devices_of_their_slices() -> None:
 def test_devices_of_a_foreign_pod_are_taken_until_it_ends(claim_first: bool) -> None:
     """In whatever order the watches tell it."""
     hosts = Hosts()
-    steps = [lambda: hosts.tell(hosts.cache.devices.on_claim(None, claim("a"))), lambda: hosts.bind("ns/p")]
-    for step in steps if claim_first else reversed(steps):
-        step()
+    if not claim_first:
+        hosts.bind("ns/p")
+    hosts.tell(hosts.cache.devices.on_claim(None, claim("a")))
+    if claim_first:
+        hosts.bind("ns/p")
     assert (hosts.free("n1"), hosts.free("n2")) == (1, 2)
 
     hosts.tell(hosts.cache.devices.on_claim(claim("a"), claim("a", "b")))

@@ -101,6 +101,10 @@ class Configuration(Section):
         """Compute the values of all gates once."""
         self._gates = resolve_gates(self.feature_gates)
 
+    def counts_devices(self) -> bool:
+        """Return whether the devices that pods claim count as quota."""
+        return bool(self.resources.device_class_mappings) and self.enabled("KueueDRAIntegration")
+
     def enabled(self, gate: str) -> bool:
         """Whether feature `gate` is on.
 

@@ -133,7 +133,7 @@ def _labels_without_effect(configuration: Configuration) -> list[str]:
 
 
 def _devices_without_effect(configuration: Configuration) -> list[str]:
-    if configuration.resources.device_class_mappings and not configuration.enabled("KueueDRAIntegration"):
+    if configuration.resources.device_class_mappings and not configuration.counts_devices():
         remedy = "has no effect while feature gate KueueDRAIntegration is off; set it to true"
         return [f"resources.deviceClassMappings: {remedy}"]
     return []

@@ -132,8 +132,7 @@ def device_rules(config: Configuration) -> DeviceRules | None:
 
     Raises ConfigError: the selector of a source cannot be evaluated.
     """
-    mappings = config.resources.device_class_mappings
-    if not mappings or not config.enabled("KueueDRAIntegration"):
+    if not config.counts_devices():
         return None
     return DeviceRules(
         mappings=tuple(
@@ -145,7 +144,7 @@ def device_rules(config: Configuration) -> DeviceRules | None:
                     for j, source in enumerate(mapping.sources)
                 ),
             )
-            for i, mapping in enumerate(mappings)
+            for i, mapping in enumerate(config.resources.device_class_mappings)
         ),
         extended=config.enabled("KueueDRAIntegrationExtendedResource"),
     )

@@ -51,7 +51,7 @@ async def look(client: Client, configuration: Configuration) -> list[MigrationFi
     parts: list[tuple[str, Callable[[], Awaitable[list[MigrationFinding]]]]] = [
         ("CustomResourceDefinition", lambda: _definitions(client)),
         ("AdmissionCheck", lambda: _checks(client)),
-        ("Workload", lambda: _claims(client)),
+        *([] if configuration.counts_devices() else [("Workload", lambda: _claims(client))]),
         *((kind.kind, _versions_of(client, kind)) for kind in _WRITTEN),
         *(
             (owner.gvk.kind, _unmanaged_of(client, owner))
@@ -113,15 +113,15 @@ async def _claims(client: Client) -> list[MigrationFinding]:
 
 
 def judge_claims(workloads: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Yield a finding about jobs that request devices by resource claims."""
+    """Yield a finding about jobs that request devices by resource claims, which the configuration does not count."""
     asking = [
         f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         for workload in workloads
         if condition_status(workload, names.CONDITION_FINISHED) != "True" and _has_claims(workload)
     ]
     if asking:
-        why = f"{len(asking)} Workloads request devices by claims, for which kqueue has no quota: {some(asking)}"
-        remedy = "request devices as extended resources, such as nvidia.com/gpu, or keep Kueue for these jobs"
+        why = f"{len(asking)} Workloads request devices by claims, and the configuration counts none: {some(asking)}"
+        remedy = "take over resources.deviceClassMappings, with feature gate KueueDRAIntegration on"
         yield work("Workload spec.podSets[].template.spec.resourceClaims", why, remedy)
 
 

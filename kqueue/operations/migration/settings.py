@@ -26,9 +26,6 @@ _FILLED_IN = (
 """Fields that the chart sets itself, and refuses in its values."""
 _NEEDED = {
     "multiKueue": "jobs of ClusterQueues with a MultiKueue check are not sent to other clusters; keep Kueue for these",
-    "resources.deviceClassMappings": (
-        "jobs with resource claims get no quota; request devices as extended resources, such as nvidia.com/gpu"
-    ),
 }
 """Sections without effect that jobs may depend on, each with the remedy."""
 

@@ -179,6 +179,18 @@ async def test_a_cluster_is_looked_at_as_a_whole(client: Client) -> None:
     assert [f for f in told(await look(client, serving)) if f[0] == "work"] == [check]
 
 
+async def test_claims_are_a_finding_only_where_they_do_not_count(client: Client) -> None:
+    [pod_set] = workload(claims=True)["spec"]["podSets"]
+    pod_set["template"]["spec"]["containers"] = [{"name": "main", "image": "a"}]
+    spec = {"podSets": [{"name": "main", "count": 1, **pod_set}]}
+    await client.create(WORKLOADS, {"metadata": {"name": "claims"}, "spec": spec}, "default")
+    mapped = f"{HEAD}resources: {{deviceClassMappings: [{{name: gpus, deviceClassNames: [gpu]}}]}}"
+    claims = ("work", "Workload spec.podSets[].template.spec.resourceClaims")
+
+    assert claims in told(await look(client, load(None)))
+    assert claims not in told(await look(client, parse(mapped, source="test")))
+
+
 async def test_what_may_not_be_read_is_a_finding(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check is not over while a part of the cluster was not looked at."""
     listed = client.list_json

@@ -38,7 +38,7 @@ def values_file(tmp_path: Path, **values: Any) -> Path:
     ("text", "field", "level", "words"),
     [
         pytest.param("resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [a]}]}",
-                     "resources.deviceClassMappings", "work", "extended resources", id="claims"),
+                     "resources", "converts", "configuration.resources", id="classes of devices"),
         pytest.param("multiKueue: {gcInterval: 2m}", "multiKueue", "work", "keep Kueue", id="MultiKueue"),
         pytest.param("featureGates: {PartialAdmision: true}", "featureGates.PartialAdmision", "work",
                      "correct featureGates.PartialAdmision", id="a gate that does not exist"),

@@ -47,7 +47,7 @@ a form.
 
 _CLAIMS_REFUSED = (
     "spec.resourceClaims claims devices, which are not counted against quota; ask for an extended resource instead, or "
-    "let the administrator turn off the feature gates KueueDRAIntegration*, and KueueDRARejectWorkloadsWhenDRADisabled"
+    "let the administrator map their DeviceClass in resources.deviceClassMappings (feature gate KueueDRAIntegration)"
 )
 
 

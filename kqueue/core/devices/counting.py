@@ -15,7 +15,7 @@ from kqueue.core.quantity import clamp, saturating_add
 
 EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes."""
-UNREADABLE_REMEDY = "correct it, or write it with the part of CEL that kqueue evaluates (docs/devices.md)"
+UNREADABLE_REMEDY = "correct it, or write it with the part of CEL that kqueue evaluates (docs/how-to/claim-devices.md)"
 """The remedy for selectors that kqueue cannot evaluate."""
 _MOST_WORK = 10_000_000
 """The largest product of the characters of selectors and the devices on which they are evaluated: tenants write

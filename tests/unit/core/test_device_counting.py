@@ -149,7 +149,7 @@ REFUSED_AT = "spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTempl
                 selectors=(selector("true"), selector("device.driver ==")),
             ),
             "exactly.selectors[1].cel.expression",
-            "docs/devices.md",
+            "docs/how-to/claim-devices.md",
             id="life19.1-selector-does-not-compile",
         ),
         pytest.param(

@@ -54,16 +54,19 @@ class DeviceIntake:
         """
         self._watches, self._cache, self._intake = watches, cache, intake
         self._again, self._recount = again, recount
+        self._classes_changed = True
 
     def on_template(self, old: wire.ResourceClaimTemplate | None, new: wire.ResourceClaimTemplate | None) -> None:
         """Follow a ResourceClaimTemplate; workloads that wait for it are tried again."""
         key = self._cache.requests.devices.on_template(old, new)
         if key is not None:
-            self._read_again(_BY_TEMPLATE, key)
+            for workload in self._watches.workloads.store.keys_by_index(_BY_TEMPLATE, key):
+                self._again(workload)
 
     def on_class(self, old: wire.DeviceClass | None, new: wire.DeviceClass | None) -> None:
         """Follow a DeviceClass: the devices of its claims, and the extended resource that they satisfy."""
         if self._cache.requests.devices.on_class(old, new):
+            self._classes_changed = True
             self._recount()
 
     def on_slice(self, old: wire.ResourceSlice | None, new: wire.ResourceSlice | None) -> None:
@@ -85,11 +88,11 @@ class DeviceIntake:
     def count_hosts(self) -> None:
         """Count the devices of hosts after slices or classes have changed, and read workloads with devices again."""
         self._tell(self._cache.devices.refresh())
-        self._read_again(_BY_DEVICES, _EVERY)
-
-    def _read_again(self, index: str, value: str) -> None:
-        for key in self._watches.workloads.store.keys_by_index(index, value):
-            self._again(key)
+        classes_changed, self._classes_changed = self._classes_changed, False
+        for key in self._watches.workloads.store.keys_by_index(_BY_DEVICES, _EVERY):
+            workload = self._watches.workloads.store.get(key)
+            if workload is not None and (classes_changed or self._cache.requests.needs_devices(workload)):
+                self._again(key)  # changed classes may satisfy other extended resources than before
 
     def _tell(self, touched: Touched) -> None:
         """Have the ledger read nodes and pods again: their devices have changed."""

@@ -179,7 +179,7 @@ class Requests:
         """Return a waiting workload's entry for the queues."""
         added = [self._rules_of(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
-        if any(self._device_versions(obj)):
+        if self.needs_devices(obj):
             added.append(self._form(obj, self._summary(obj)).devices)
         return model.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
 
@@ -241,6 +241,10 @@ class Requests:
         """Return why the workload cannot be admitted with its present requests; empty: it can."""
         form = self._form(obj, self._summary(obj))
         return form.unreadable or form.refused
+
+    def needs_devices(self, obj: wire.Workload) -> bool:
+        """Whether pods of the workload ask for devices that are counted."""
+        return any(self._device_versions(obj))
 
     def _summary(self, obj: wire.Workload) -> RequestSummary:
         return model.asked_for(obj, reclaims=self._reclaims)

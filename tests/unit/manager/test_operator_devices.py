@@ -89,6 +89,11 @@ def watch_of(operator: Operator, kind: str) -> Any:
     return next(watch for watch in operator.watches.all() if watch.resource.kind == kind).store
 
 
+def begin_to_lead(operator: Operator) -> None:
+    for begin in operator.manager.on_lead:
+        begin()
+
+
 def queued(operator: Operator, name: str) -> int:
     (found,) = [c for c in operator.manager.controllers if c.name == name]
     return len(found.queue)
@@ -120,6 +125,30 @@ async def test_slices_and_classes_are_counted_once_for_many_events(make: Make) -
     assert queued(operator, "devices") == 1
 
 
+async def test_slices_have_workloads_with_devices_read_again_and_classes_all_that_may_have_some(make: Make) -> None:
+    operator = make()
+    operator.watches.workloads.store.put("ns/w", with_devices())
+    operator.watches.workloads.store.put("ns/extended", make_workload(requests={"nvidia.com/gpu": "1"}))
+    operator.watches.workloads.store.put("ns/plain", make_workload(requests={"cpu": "1"}))
+
+    async def read_again() -> int:
+        begin_to_lead(operator)
+        (requests,) = [c for c in operator.manager.controllers if c.name == "requests"]
+        number = len(requests.queue)
+        for _ in range(number):
+            key = await requests.queue.get()
+            assert key is not None
+            requests.queue.done(key)
+        return number
+
+    assert await read_again() == 2  # at the start, whatever has come by then
+    watch_of(operator, "ResourceSlice").put("of-n1", resource_slice("n1", "a"))
+    assert await read_again() == 1
+    watch_of(operator, "DeviceClass").put("gpu", device_class())
+    assert await read_again() == 2
+    assert await read_again() == 1
+
+
 async def test_hosts_have_devices_less_those_of_foreign_claims(make: Make) -> None:
     """In a process that begins to lead, and after each event."""
     operator = make()
@@ -127,8 +156,7 @@ async def test_hosts_have_devices_less_those_of_foreign_claims(make: Make) -> No
     operator.watches.nodes.store.put("n1", node)
     watch_of(operator, "DeviceClass").put("gpu", device_class())
     watch_of(operator, "ResourceSlice").put("of-n1", resource_slice("n1", "a", "b"))
-    for begin in operator.manager.on_lead:
-        begin()
+    begin_to_lead(operator)
     ledger = operator.cache.ledger
     assert ledger.nodes["n1"].allocatable == {"cpu": 8, ROW: 2}
 
@@ -153,8 +181,7 @@ async def test_a_pod_of_a_workload_leaves_its_host_alone_until_it_runs(make: Mak
     operator.watches.nodes.store.put("n1", NodeFacts(name="n1", labels={}, allocatable={"cpu": 8}))
     watch_of(operator, "DeviceClass").put("gpu", device_class())
     watch_of(operator, "ResourceSlice").put("of-n1", resource_slice("n1", "a", "b"))
-    for begin in operator.manager.on_lead:
-        begin()
+    begin_to_lead(operator)
     operator.watches.pods.store.put("ns/p", PodView("ns/p", workload="ns/w"))
     watch_of(operator, "ResourceClaim").put("ns/c", claim("a"))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kqueue.core.devices.expression import SelectorError
 from kqueue.core.devices.selectors import matching
@@ -17,7 +18,7 @@ EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes."""
 UNREADABLE_REMEDY = "correct it, or write it with the part of CEL that kqueue evaluates (docs/how-to/claim-devices.md)"
 """The remedy for selectors that kqueue cannot evaluate."""
-_MOST_WORK = 10_000_000
+_MOST_WORK = 2_000_000
 """The largest product of the characters of selectors and the devices on which they are evaluated: tenants write
 selectors, and their evaluation must not hold up the scheduling of others.
 """
@@ -218,11 +219,11 @@ class _Counter:
             for device in self._world.devices_of(request.device_class)
             if device.key not in taken and (not drivers or device.driver in drivers)
         ]
-        found = _matching(devices, request.selectors, path)
+        found = _matching(devices, request.selectors, path, most=request.count)
         if len(found) < request.count:
             problem = f"its selectors match {len(found)} devices of the cluster, and it asks for {request.count}"
             raise DevicesRefused(f"{path}.selectors", problem, "correct the selectors, or wait for such devices")
-        taken.update(device.key for device in found[: request.count])
+        taken.update(device.key for device in found)
 
     def _by_source(self, source: AmountSource, request: DeviceRequest, path: str) -> int:
         """Return the amount of a source for one device: the largest that a device of the request has."""
@@ -265,12 +266,15 @@ class _Counter:
         self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), clamp(amount))
 
 
-def _matching(devices: Sequence[Device], selectors: Sequence[Selector], path: str) -> list[Device]:
+def _matching(
+    devices: Sequence[Device], selectors: Sequence[Selector], path: str, *, most: int | None = None
+) -> list[Device]:
+    """Return the first `most` devices for which the selectors hold; None: all of them."""
     if sum(len(each.text) for each in selectors) * len(devices) > _MOST_WORK:
         problem = f"the selectors are too long to be evaluated on {len(devices)} devices"
         raise DevicesRefused(f"{path}.selectors", problem, "shorten them, or use a class with fewer devices")
     try:
-        return list(matching(devices, selectors))
+        return list(islice(matching(devices, selectors), most))
     except SelectorError as e:
         problem = f"a selector cannot be evaluated on a device: {e}"
         raise DevicesRefused(f"{path}.selectors", problem, "test with has(...) whether a device has it") from e

@@ -48,7 +48,10 @@ class Program:
 
         Raises SelectorError if it has no value, or one that is neither true nor false.
         """
-        return _truth(self._node({"device": device}))
+        try:
+            return _truth(self._node({"device": device}))
+        except RecursionError as e:
+            raise SelectorError("it has too many steps in a row") from e
 
 
 def compiled(text: str, functions: Mapping[str, Method], methods: Mapping[str, Method]) -> Program:
@@ -117,8 +120,7 @@ class _Parser:
 
     def choice(self, depth: int) -> Node:
         """Parse `a ? b : c` and everything that binds more."""
-        if depth > _DEEPEST:
-            raise SelectorError("it is nested too deeply")
+        _check(depth)
         test = self._alternatives(depth)
         if not self._take("?"):
             return test
@@ -157,8 +159,7 @@ class _Parser:
         return left
 
     def _negation(self, depth: int) -> Node:
-        if depth > _DEEPEST:
-            raise SelectorError("it is nested too deeply")
+        _check(depth)
         if self._take("!"):
             inner = self._negation(depth + 1)
             return lambda scope: not _truth(inner(scope))
@@ -190,6 +191,7 @@ class _Parser:
                 return node, parent, last
 
     def _operand(self, depth: int) -> Node:
+        _check(depth)
         if self._take("("):
             inner = self.choice(depth + 1)
             self._need(")")
@@ -268,6 +270,11 @@ class _Parser:
                 self._need(",")
             found.append(self.choice(depth + 1))
         return found
+
+
+def _check(depth: int) -> None:
+    if depth > _DEEPEST:
+        raise SelectorError("it is nested too deeply")
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

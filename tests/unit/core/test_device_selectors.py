@@ -92,6 +92,11 @@ def test_selectors_hold_as_cel_says(text: str, want: bool) -> None:
         r"'\x41' == 'A'",
         "(" * 100 + "true" + ")" * 100,
         "!" * 100 + "true",
+        "has(" * 2000 + "device.driver" + ")" * 2000,
+        "cel.bind(a, " * 800 + "true",
+        "[" * 2000,
+        "true ? " * 1000 + "true",
+        "device[" * 1000,
         "99999999999999999999 > 1",
         "'" + "a" * 11_000 + "' == 'a'",
     ],
@@ -114,6 +119,9 @@ def test_what_is_outside_of_the_part_has_a_problem(text: str) -> None:
         f"{MEMORY}.compareTo(3) > 0",
         "quantity('a lot') == quantity('1')",
         "device.driver.startsWith('a', 'b')",
+        "device" + "['driver']" * 1000 + " == 'a'",
+        "1" + "+1" * 5000 + " == 5001",
+        "1" + "*1" * 5000 + " == 1",
     ],
 )
 def test_a_selector_without_a_value_raises(text: str) -> None:

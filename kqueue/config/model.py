@@ -179,11 +179,16 @@ def _resource_problems(configuration: Configuration) -> list[FieldError]:
     if ignores and resources.exclude_resource_prefixes:
         remedy = "must be left out with quotaCheckStrategy IgnoreUndeclared: undeclared resources are ignored anyway"
         problems.append(FieldError("resources.excludeResourcePrefixes", remedy))
+    on = {
+        "PartitionableDevices": configuration.enabled("KueueDRAIntegrationPartitionableDevices"),
+        "ConsumableCapacity": configuration.enabled("KueueDRAIntegrationConsumableCapacity"),
+    }
     for index, mapping in enumerate(resources.device_class_mappings):
         for position, source in enumerate(mapping.sources):
             kind = "counter" if source.counter is not None else "capacity"
-            gate = "KueueDRAIntegration" + ("PartitionableDevices" if kind == "counter" else "ConsumableCapacity")
-            if not configuration.enabled(gate):
+            part = "PartitionableDevices" if kind == "counter" else "ConsumableCapacity"
+            if not on[part]:
+                gate = f"KueueDRAIntegration{part}"
                 path = f"resources.deviceClassMappings[{index}].sources[{position}].{kind}"
                 problems.append(FieldError(path, f"needs feature gate {gate}; set it to true"))
     return problems

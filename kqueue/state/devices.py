@@ -163,6 +163,16 @@ class DeviceObjects:
         )
         return count_devices(self.rules, world, model.named_claims(spec), requests, path=path)
 
+    def as_quota(self, amounts: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the requests of a pod with the quota of the devices that its claims have on its node."""
+        found = dict(amounts)
+        for mapping in self.rules.mappings if self.rules is not None else ():
+            if not mapping.sources:
+                claimed = sum(amounts.get(HOST_PREFIX + name, 0) for name in mapping.classes)
+                if claimed:
+                    found[mapping.resource] = found.get(mapping.resource, 0) + claimed
+        return found
+
     def on_host(self, counted: CountedDevices, requests: Mapping[str, int]) -> Mapping[str, int]:
         """Return the requests of a pod for its node, with its devices."""
         kept = {resource: amount for resource, amount in requests.items() if resource not in counted.replaced}

@@ -474,7 +474,7 @@ class Holdings:
         if facts is None or configured is None or pod_key(key) in self.unpaid:
             return False
         node = self._ledger.nodes.get(facts.node)
-        taken = amounts if amounts is not None else amounts_of(facts)
+        taken = self._requests.devices.as_quota(amounts if amounts is not None else amounts_of(facts))
         usage = usage_of(taken, configured.spec.groups, self._quota.flavors, node.labels if node is not None else {})
         unpaid = UnpaidPod(queue=queue, local_queue=local_queue, facts=facts, usage=usage, amounts=amounts)
         self.unpaid[pod_key(key)] = unpaid

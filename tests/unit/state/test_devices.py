@@ -17,7 +17,9 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.topology.node import NodeFacts, PodFacts
 from kqueue.state.cache import Cache
 from kqueue.state.devices import HOST_PREFIX, DeviceObjects, Touched
+from kqueue.state.holdings import pod_key
 from kqueue.state.requests import Requests
+from tests.unit.controllers.builders import read
 from tests.unit.state.test_requests import head_of, make_workload
 
 JSON = dict[str, Any]
@@ -357,6 +359,25 @@ def test_a_pod_that_only_names_a_workload_is_charged_for_its_devices() -> None:
     hosts.tell(hosts.cache.devices.on_claim(None, claim("a")))
     hosts.bind("ns/p", workload="ns/none")
     assert hosts.free() == 1
+
+
+def test_devices_of_a_pod_that_runs_without_quota_are_charged_to_its_queue() -> None:
+    """Once its claim has them, and until it ends."""
+    hosts = Hosts()
+    hosts.cache.on_flavor("f", read(wire_kueue.ResourceFlavor, {"metadata": {"name": "f"}}))
+    amounts = [{"name": name, "nominalQuota": "9"} for name in ("cpu", "gpus")]
+    groups = [{"coveredResources": ["cpu", "gpus"], "flavors": [{"name": "f", "resources": amounts}]}]
+    spec = {"resourceGroups": groups, "namespaceSelector": {}}
+    queue = read(wire_kueue.ClusterQueue, {"metadata": {"name": "team"}, "spec": spec})
+    hosts.cache.quota.on_cluster_queue("team", queue)
+    hosts.bind("ns/p")
+    assert hosts.cache.held.charge_pod("ns/p", "ns/main", "team")
+    hosts.tell(hosts.cache.devices.on_claim(None, claim("a", "b")))
+
+    charged = hosts.cache.held.unpaid[pod_key("ns/p")].usage
+    assert {column.resource: amount for column, amount in charged.items()} == {"cpu": 1000, "gpus": 2}
+    hosts.end("ns/p")
+    assert hosts.cache.held.unpaid == {}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from kqueue.api.wire import kueue as wire_kueue
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.watches import Watches
-from kqueue.model import PodView
+from kqueue.core.devices.pools import DeviceSlice
+from kqueue.model import ClaimView, PodView
 from kqueue.runtime.reflector import Reflector
 from kqueue.state.cache import Cache
 from kqueue.state.devices import Touched
@@ -33,8 +34,8 @@ class DeviceWatches:
 
     templates: Reflector[wire.ResourceClaimTemplate, wire.ResourceClaimTemplate]
     classes: Reflector[wire.DeviceClass, wire.DeviceClass]
-    slices: Reflector[wire.ResourceSlice, wire.ResourceSlice]
-    claims: Reflector[wire.ResourceClaim, wire.ResourceClaim]
+    slices: Reflector[wire.ResourceSlice, DeviceSlice]
+    claims: Reflector[wire.ResourceClaim, ClaimView]
 
 
 class DeviceIntake:
@@ -69,12 +70,12 @@ class DeviceIntake:
             self._classes_changed = True
             self._recount()
 
-    def on_slice(self, old: wire.ResourceSlice | None, new: wire.ResourceSlice | None) -> None:
+    def on_slice(self, old: DeviceSlice | None, new: DeviceSlice | None) -> None:
         """Follow a ResourceSlice: the devices of hosts, and those that selectors may match."""
         if self._cache.requests.devices.on_slice(old, new):
             self._recount()
 
-    def on_claim(self, old: wire.ResourceClaim | None, new: wire.ResourceClaim | None) -> None:
+    def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> None:
         """Follow a ResourceClaim: the devices that it keeps from others."""
         self._tell(self._cache.devices.on_claim(old, new))
 
@@ -111,8 +112,8 @@ def watch_devices(watches: Watches) -> DeviceWatches:
     return DeviceWatches(
         templates=watches.watch(kinds.RESOURCE_CLAIM_TEMPLATES, wire.ResourceClaimTemplate, optional=True),
         classes=watches.watch(kinds.DEVICE_CLASSES, wire.DeviceClass, optional=True),
-        slices=watches.watch(kinds.RESOURCE_SLICES, wire.ResourceSlice, optional=True),
-        claims=watches.watch(kinds.RESOURCE_CLAIMS, wire.ResourceClaim, optional=True),
+        slices=watches.watch(kinds.RESOURCE_SLICES, wire.ResourceSlice, model.device_slice, optional=True),
+        claims=watches.watch(kinds.RESOURCE_CLAIMS, wire.ResourceClaim, model.claim_view, optional=True),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.devices import (
-    allocated_devices,
-    claiming_pods,
+    ClaimView,
+    claim_view,
     device_class,
     device_requests,
     device_slice,
@@ -66,6 +66,7 @@ __all__ = [
     "HOLDS",
     "NO_RULES",
     "WAITS",
+    "ClaimView",
     "CustomOwner",
     "ElasticPod",
     "GangPod",
@@ -73,13 +74,12 @@ __all__ = [
     "QueueOrder",
     "UnboundPod",
     "admission",
-    "allocated_devices",
     "amounts",
     "asked_for",
     "assignment",
     "base_key",
     "boost",
-    "claiming_pods",
+    "claim_view",
     "class_request",
     "class_taints",
     "closed_gates",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
+
 import structlog
 
 from kqueue.api.wire import core as wire_core
@@ -81,6 +84,7 @@ def device_slice(obj: wire.ResourceSlice) -> DeviceSlice:
     """Return a ResourceSlice as a value."""
     spec = obj.spec
     return DeviceSlice(
+        name=obj.metadata.name,
         driver=spec.driver,
         pool=spec.pool.name,
         generation=spec.pool.generation,
@@ -159,22 +163,38 @@ def _optional(text: Quantity | None) -> int | None:
     return None if text is None else _amount(text)
 
 
-def allocated_devices(claim: wire.ResourceClaim) -> tuple[DeviceKey, ...]:
-    """Return the devices that a claim keeps from others."""
-    if claim.status.allocation is None:
-        return ()
-    return tuple(
-        (each.driver, each.pool, each.device)
-        for each in claim.status.allocation.devices.results
-        if not each.admin_access
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """The stored part of a ResourceClaim.
+
+    Args:
+        key: namespace/name.
+        devices: the devices that it keeps from others.
+        pods: namespace/name of the pods for which it is reserved, or of the pod for which it was made.
+    """
+
+    key: str
+    devices: tuple[DeviceKey, ...] = ()
+    pods: tuple[str, ...] = ()
+
+
+def claim_view(claim: wire.ResourceClaim) -> ClaimView:
+    """Return a claim with its devices and pods."""
+    meta, status = claim.metadata, claim.status
+    key = f"{meta.namespace}/{meta.name}"
+    if status.allocation is None:
+        return ClaimView(key)
+    users = [user.name for user in status.reserved_for if (user.api_group, user.resource) == ("", "pods")]
+    owners = [o.name for o in meta.owner_references if (o.api_version, o.kind) == ("v1", "Pod")]
+    return ClaimView(
+        key,
+        devices=tuple(
+            (sys.intern(each.driver), sys.intern(each.pool), sys.intern(each.device))
+            for each in status.allocation.devices.results
+            if not each.admin_access
+        ),
+        pods=tuple(f"{meta.namespace}/{name}" for name in users or owners),
     )
-
-
-def claiming_pods(claim: wire.ResourceClaim) -> tuple[str, ...]:
-    """Return namespace/name of the pods for which a claim is reserved, or of the pod for which it was made."""
-    users = [user.name for user in claim.status.reserved_for if (user.api_group, user.resource) == ("", "pods")]
-    owners = [o.name for o in claim.metadata.owner_references if (o.api_version, o.kind) == ("v1", "Pod")]
-    return tuple(f"{claim.metadata.namespace}/{name}" for name in users or owners)
 
 
 def may_need_devices(spec: wire_core.PodSpec) -> bool:

@@ -19,6 +19,7 @@ from kqueue.core.devices.pools import DeviceSlice, offered
 from kqueue.core.devices.selectors import of_class
 from kqueue.core.devices.values import Device, DeviceClass, DeviceRequest
 from kqueue.core.topology.node import NodeFacts, PodFacts
+from kqueue.model import ClaimView
 from kqueue.model.devices import DeviceKey
 
 V = TypeVar("V")
@@ -35,14 +36,6 @@ class Touched:
 
     nodes: frozenset[str] = frozenset()
     pods: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Allocated:
-    """The devices of one claim, and the pods that may use them."""
-
-    devices: tuple[DeviceKey, ...]
-    pods: tuple[str, ...]
 
 
 class DeviceObjects:
@@ -88,11 +81,11 @@ class DeviceObjects:
         self._changes += 1
         return True
 
-    def on_slice(self, old: wire.ResourceSlice | None, new: wire.ResourceSlice | None) -> bool:
+    def on_slice(self, old: DeviceSlice | None, new: DeviceSlice | None) -> bool:
         """Follow a ResourceSlice that came, changed or is gone; return whether its devices have changed."""
         seen = new if new is not None else old
         assert seen is not None
-        if not _put(self._slices, seen.metadata.name, model.device_slice(new) if new is not None else None):
+        if not _put(self._slices, seen.name, new):
             return False
         self._devices = None
         self._forget_members()
@@ -191,7 +184,7 @@ class DeviceHosts:
         self._objects, self._is_bound = objects, is_bound
         self._expected: set[str] = set()
         """Pods without a node, of Workloads: the usage of these covers the devices already."""
-        self._claims: dict[str, _Allocated] = {}
+        self._claims: dict[str, ClaimView] = {}
         self._claims_of: dict[str, set[str]] = {}
         """Claims by the pods that may use them."""
         self._has: dict[str, Counter[str]] = {}
@@ -218,13 +211,11 @@ class DeviceHosts:
         changed = (node for node in {**before, **after} if before.get(node) != after.get(node))
         return Touched(frozenset(changed), frozenset(self._claims_of))
 
-    def on_claim(self, old: wire.ResourceClaim | None, new: wire.ResourceClaim | None) -> Touched:
+    def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> Touched:
         """Follow a claim that came, changed or is gone."""
         seen = new if new is not None else old
         assert seen is not None
-        key = f"{seen.metadata.namespace}/{seen.metadata.name}"
-        devices = model.allocated_devices(new) if new is not None else ()
-        after = _Allocated(devices, model.claiming_pods(new)) if new is not None and devices else None
+        key, after = seen.key, new if new is not None and new.devices else None
         before = self._claims.get(key)
         if not _put(self._claims, key, after):
             return Touched()
@@ -262,14 +253,14 @@ class DeviceHosts:
         _put(self._loose, key, loose or None)
         return frozenset(node for node, _ in (*before, *loose))
 
-    def _places(self, claim: _Allocated) -> Iterator[tuple[str, str]]:
+    def _places(self, claim: ClaimView) -> Iterator[tuple[str, str]]:
         """Yield node and class of the claim's devices; once for each class that a device has."""
         for device in claim.devices:
             node, classes = self._kinds.get(device, ("", ()))
             for name in classes:
                 yield node, name
 
-    def _user(self, claim: _Allocated) -> str | None:
+    def _user(self, claim: ClaimView) -> str | None:
         """Return the pod that is charged for a claim: the first that a node runs or that is expected; None: none is."""
         return next((pod for pod in claim.pods if self._is_bound(pod) or pod in self._expected), None)
 

@@ -12,6 +12,7 @@ from kqueue.core.devices.values import Device
 class DeviceSlice:
     """Some devices of a pool.  The pool is complete with `slices` slices of its highest generation."""
 
+    name: str
     driver: str
     pool: str
     generation: int

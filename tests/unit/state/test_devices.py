@@ -8,13 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import devices as wire
 from kqueue.api.wire import kueue as wire_kueue
 from kqueue.core.devices.counting import DeviceRules
+from kqueue.core.devices.pools import DeviceSlice
 from kqueue.core.devices.selectors import selector
 from kqueue.core.devices.values import AmountSource, DeviceMapping
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.topology.node import NodeFacts, PodFacts
+from kqueue.model import ClaimView
 from kqueue.state.cache import Cache
 from kqueue.state.devices import HOST_PREFIX, DeviceObjects, Touched
 from kqueue.state.holdings import pod_key
@@ -55,19 +58,21 @@ def resource_slice(
     name: str = "",
     driver: str = DRIVER,
     **parts: Any,
-) -> wire.ResourceSlice:
+) -> DeviceSlice:
     pool = {"name": node or "net", "generation": generation, "resourceSliceCount": slices}
     spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [{"name": n, **parts} for n in names]}
-    return msgspec.convert({"metadata": {"name": name or f"of-{node}"}, "spec": spec}, wire.ResourceSlice)
+    obj = {"metadata": {"name": name or f"of-{node}"}, "spec": spec}
+    return model.device_slice(msgspec.convert(obj, wire.ResourceSlice))
 
 
 def claim(
     *devices: str, node: str = "n1", pods: tuple[str, ...] = ("p",), name: str = "c", admin: bool = False
-) -> wire.ResourceClaim:
+) -> ClaimView:
     results = [{"driver": DRIVER, "pool": node, "device": d, "request": "r", "adminAccess": admin} for d in devices]
     users = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": users} if devices else {}
-    return msgspec.convert({"metadata": {"name": name, "namespace": "ns"}, "status": status}, wire.ResourceClaim)
+    obj = {"metadata": {"name": name, "namespace": "ns"}, "status": status}
+    return model.claim_view(msgspec.convert(obj, wire.ResourceClaim))
 
 
 def make_requests(rules: DeviceRules | None = RULES, **options: Any) -> Requests:
@@ -203,7 +208,7 @@ def test_of_two_classes_of_an_extended_resource_kubernetes_takes_one(classes: li
         ),
     ],
 )
-def test_selectors_are_tried_on_the_devices_of_complete_pools(slices: list[wire.ResourceSlice], enough: bool) -> None:
+def test_selectors_are_tried_on_the_devices_of_complete_pools(slices: list[DeviceSlice], enough: bool) -> None:
     requests, obj = make_requests(), make_workload(pod=CLAIMS)
     requests.devices.on_template(None, template(selectors=[{"cel": {"expression": "true"}}]))
     for each in slices:
@@ -254,7 +259,7 @@ def test_amounts_of_counters_and_capacities_are_those_of_the_driver() -> None:
 class Hosts:
     """A cache with nodes `n1` and `n2`, two devices each, and the pods that the watch has told."""
 
-    def __init__(self, *slices: wire.ResourceSlice) -> None:
+    def __init__(self, *slices: DeviceSlice) -> None:
         self.cache = Cache(requests=make_requests())
         self.pods: dict[str, PodFacts] = {}
         for each in slices or (resource_slice("n1", "a", "b"), resource_slice("n2", "a", "b")):
@@ -389,7 +394,7 @@ def test_devices_of_a_pod_that_runs_without_quota_are_charged_to_its_queue() -> 
         pytest.param([resource_slice("n1", "a"), resource_slice(None, "net-0")], 0, id="some-belong-to-no-node"),
     ],
 )
-def test_devices_that_no_host_can_count_are_left_out(slices: list[wire.ResourceSlice], want: int) -> None:
+def test_devices_that_no_host_can_count_are_left_out(slices: list[DeviceSlice], want: int) -> None:
     assert Hosts(*slices).free() == want
 
 
@@ -400,7 +405,7 @@ def test_devices_that_no_host_can_count_are_left_out(slices: list[wire.ResourceS
         pytest.param(resource_slice("n1", "a", allowMultipleAllocations=True), id="for-many-claims"),
     ],
 )
-def test_a_class_with_devices_that_hosts_cannot_count_is_not_asked_of_them(devices: wire.ResourceSlice) -> None:
+def test_a_class_with_devices_that_hosts_cannot_count_is_not_asked_of_them(devices: DeviceSlice) -> None:
     """A pod with such a claim may run wherever its other requests fit; its quota counts."""
     requests, obj = make_requests(), make_workload(pod=CLAIMS)
     requests.devices.on_template(None, template())
@@ -424,3 +429,29 @@ def test_without_rules_nothing_is_counted() -> None:
     workload: wire_kueue.Workload = make_workload(pod=CLAIMS)
     assert objects.version("ns", workload.spec.pod_sets[0].template.spec) is None
     assert objects.host_classes() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("users", "owners", "want"),
+    [
+        pytest.param([{"resource": "pods", "name": "p"}], [], ("ns/p",), id="reserved-for-a-pod"),
+        pytest.param(
+            [], [{"apiVersion": "v1", "kind": "Pod", "name": "q", "uid": "u"}], ("ns/q",), id="made-for-a-pod"
+        ),
+        pytest.param(
+            [{"resource": "pods", "name": "p"}],
+            [{"apiVersion": "v1", "kind": "Pod", "name": "q", "uid": "u"}],
+            ("ns/p",),
+            id="reserved-for-another",
+        ),
+        pytest.param([{"apiGroup": "x.io", "resource": "pods", "name": "p"}], [], (), id="reserved-for-no-pod"),
+        pytest.param([], [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}], (), id="made-for-a-job"),
+    ],
+)
+def test_a_claim_is_used_by_pods(users: list[JSON], owners: list[JSON], want: tuple[str, ...]) -> None:
+    results = [{"driver": DRIVER, "pool": "n1", "device": "a", "request": "r"}]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+    obj = {"metadata": {"name": "c", "namespace": "ns", "ownerReferences": owners}, "status": status}
+    found = model.claim_view(msgspec.convert(obj, wire.ResourceClaim))
+
+    assert found == ClaimView("ns/c", devices=((DRIVER, "n1", "a"),), pods=want)

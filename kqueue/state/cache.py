@@ -59,7 +59,7 @@ class Cache:
             fungible=fungible,
             plugin_profiles=plugin_profiles,
         )
-        self.devices = DeviceHosts(self.requests.devices, self.ledger.pods.__contains__)
+        self.devices = DeviceHosts(self.requests.devices, self.ledger.pods)
         """The devices of hosts."""
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
         self.gangs = Gangs()

@@ -7,7 +7,7 @@ nothing is watched, and nothing is counted here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -179,9 +179,9 @@ class DeviceHosts:
     that the usage of the pod's Workload covers them.  Devices of a claim without a running pod are missing on the host.
     """
 
-    def __init__(self, objects: DeviceObjects, is_bound: Callable[[str], bool]) -> None:
-        """Take the objects; `is_bound` returns whether a node runs a pod (namespace/name) and counts its requests."""
-        self._objects, self._is_bound = objects, is_bound
+    def __init__(self, objects: DeviceObjects, bound: Mapping[str, PodFacts]) -> None:
+        """Take the objects, and the live mapping of pods that nodes run by namespace/name."""
+        self._objects, self._bound = objects, bound
         self._expected: set[str] = set()
         """Pods without a node, of Workloads: the usage of these covers the devices already."""
         self._claims: dict[str, ClaimView] = {}
@@ -239,9 +239,9 @@ class DeviceHosts:
         return Touched(nodes, frozenset(pod for claim in claims for pod in self._claims[claim].pods))
 
     def _settle(self, key: str) -> frozenset[str]:
-        """Count the devices of a claim on their hosts if no running pod uses them; return the changed nodes."""
+        """Count the devices of a claim on their hosts if no pod there uses them; return the changed nodes."""
         claim = self._claims.get(key)
-        loose = tuple(self._places(claim)) if claim is not None and self._user(claim) is None else ()
+        loose = tuple(self._loose_places(claim)) if claim is not None else ()
         before = self._loose.get(key, ())
         if loose == before:
             return frozenset()
@@ -253,6 +253,12 @@ class DeviceHosts:
         _put(self._loose, key, loose or None)
         return frozenset(node for node, _ in (*before, *loose))
 
+    def _loose_places(self, claim: ClaimView) -> Iterator[tuple[str, str]]:
+        user = self._user(claim)
+        if user is None or user in self._bound:
+            node = self._bound[user].node if user is not None else ""
+            yield from (place for place in self._places(claim) if place[0] != node)
+
     def _places(self, claim: ClaimView) -> Iterator[tuple[str, str]]:
         """Yield node and class of the claim's devices; once for each class that a device has."""
         for device in claim.devices:
@@ -262,7 +268,7 @@ class DeviceHosts:
 
     def _user(self, claim: ClaimView) -> str | None:
         """Return the pod that is charged for a claim: the first that a node runs or that is expected; None: none is."""
-        return next((pod for pod in claim.pods if self._is_bound(pod) or pod in self._expected), None)
+        return next((pod for pod in claim.pods if pod in self._bound or pod in self._expected), None)
 
     def _on(self, node: str) -> dict[str, int]:
         return {name: max(0, n - self._lost[node, name]) for name, n in self._has.get(node, {}).items()}

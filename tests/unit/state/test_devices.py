@@ -330,6 +330,13 @@ def test_a_claim_without_a_pod_keeps_its_devices() -> None:
     assert hosts.free() == 2
 
 
+def test_a_device_of_another_node_than_that_of_its_pod_is_taken_there() -> None:
+    hosts = Hosts()
+    hosts.bind("ns/p", node="n2")
+    hosts.tell(hosts.cache.devices.on_claim(None, claim("a")))
+    assert (hosts.free("n1"), hosts.free("n2")) == (1, 2)
+
+
 def test_admin_access_takes_no_device() -> None:
     hosts = Hosts()
     hosts.tell(hosts.cache.devices.on_claim(None, claim("a", admin=True)))

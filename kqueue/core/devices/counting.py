@@ -12,7 +12,7 @@ from itertools import islice
 from kqueue.core.devices.expression import SelectorError
 from kqueue.core.devices.selectors import matching
 from kqueue.core.devices.values import AmountSource, Device, DeviceClass, DeviceMapping, DeviceRequest, Selector
-from kqueue.core.quantity import clamp, saturating_add
+from kqueue.core.quantity import saturating_add
 
 EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes."""
@@ -263,7 +263,7 @@ class _Counter:
             self.by_class[found.name] = saturating_add(self.by_class.get(found.name, 0), amount)
 
     def _add(self, resource: str, amount: int) -> None:
-        self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), clamp(amount))
+        self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), amount)
 
 
 def _matching(

@@ -16,7 +16,15 @@ from kqueue.core.devices.counting import (
     count_devices,
 )
 from kqueue.core.devices.selectors import of_class, selector
-from kqueue.core.devices.values import AmountSource, CapacityPolicy, Device, DeviceClass, DeviceMapping, DeviceRequest
+from kqueue.core.devices.values import (
+    AmountSource,
+    CapacityPolicy,
+    Device,
+    DeviceClass,
+    DeviceMapping,
+    DeviceRequest,
+    Selector,
+)
 from kqueue.core.quantity import INT64_MAX
 
 DRIVER = "gpu.example.com"
@@ -44,7 +52,7 @@ DEVICES = (
     device("big-0", counters={"memory": 80}, capacity={"bandwidth": (100, TENTHS)}),
     device("big-1", counters={"memory": 40}, capacity={"bandwidth": (100, CapacityPolicy(valid=(25, 50)))}),
     device("small-0", counters={"memory": 20}, capacity={"bandwidth": (100, TENTHS)}),
-    device("other-0", driver="other.example.com"),
+    device("other-0", driver="other.example.com", counters={"memory": 500}),
 )
 
 
@@ -228,6 +236,22 @@ def test_a_class_that_is_missing_or_not_understood_is_refused() -> None:
         assert counted(gpu(device_class=name), mappings=[mapping]).amounts == {"r": 1}
         with_selector = gpu(device_class=name, selectors=(selector("true"),))
         assert words in counted(with_selector, mappings=[mapping]).refused[0]
+
+
+@pytest.mark.parametrize("selectors", [(), (selector("true"),)])
+def test_a_source_counts_the_devices_of_its_driver_alone(selectors: tuple[Selector, ...]) -> None:
+    """A class may have devices of other drivers; the request gets none of them."""
+    mapping = DeviceMapping(resource="m", classes=("gpu-too",), sources=(MEMORY,))
+
+    assert counted(gpu(1, device_class="gpu-too", selectors=selectors), mappings=[mapping]).amounts == {"m": 80}
+    too_many = counted(gpu(4, device_class="gpu-too", selectors=selectors), mappings=[mapping])
+    assert "3 devices" in too_many.refused[0]
+
+
+def test_a_request_takes_no_more_devices_than_it_asks_for() -> None:
+    one = gpu(1, selectors=(selector("true"),))
+    assert counted(one, one, one).refused == ()
+    assert "match 0 devices" in counted(one, one, one, one).refused[0]
 
 
 def test_two_requests_do_not_share_a_device() -> None:

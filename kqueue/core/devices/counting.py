@@ -189,7 +189,7 @@ class _Counter:
         if sources or request.selectors:
             self._check_class(request.device_class, path)
         if request.selectors:
-            self._enough(request, frozenset(source.driver for _, source in sources), path, taken)
+            self._enough(request, path, taken)
         for resource, source in sources:
             self._add(resource, self._by_source(source, request, path) * request.count)
         if not sources:
@@ -207,18 +207,9 @@ class _Counter:
             if each.program is None:
                 raise _unreadable(f"{where}: DeviceClass {name} spec.selectors[{i}].cel.expression", each)
 
-    def _enough(
-        self, request: DeviceRequest, drivers: frozenset[str], path: str, taken: set[tuple[str, str, str]]
-    ) -> None:
-        """Refuse a request whose selectors match fewer devices than it asks for; note the devices that it takes.
-
-        `drivers`: only their devices count; empty: those of all drivers.
-        """
-        devices = [
-            device
-            for device in self._world.devices_of(request.device_class)
-            if device.key not in taken and (not drivers or device.driver in drivers)
-        ]
+    def _enough(self, request: DeviceRequest, path: str, taken: set[tuple[str, str, str]]) -> None:
+        """Refuse a request whose selectors match fewer devices than it asks for; note the devices that it takes."""
+        devices = [device for device in self._world.devices_of(request.device_class) if device.key not in taken]
         found = _matching(devices, request.selectors, path, most=request.count)
         if len(found) < request.count:
             problem = f"its selectors match {len(found)} devices of the cluster, and it asks for {request.count}"

@@ -89,6 +89,7 @@ def test_selectors_hold_as_cel_says(text: str, want: bool) -> None:
         "has(device.attributes['a'])",
         "cel.bind(device, 1, true)",
         "cel.block(1)",
+        "cel.bind(a, 1, true) && a == 1",
         r"'\x41' == 'A'",
         "(" * 100 + "true" + ")" * 100,
         "!" * 100 + "true",

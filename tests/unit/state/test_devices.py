@@ -206,6 +206,9 @@ def test_of_two_classes_of_an_extended_resource_kubernetes_takes_one(classes: li
         pytest.param(
             [resource_slice("n1", "a", "b"), resource_slice("n1", "c", generation=2, name="new")], False, id="newest"
         ),
+        pytest.param(
+            [resource_slice("n1", "a", "b", generation=2, name="new"), resource_slice("n1", "c")], True, id="not-older"
+        ),
     ],
 )
 def test_selectors_are_tried_on_the_devices_of_complete_pools(slices: list[DeviceSlice], enough: bool) -> None:

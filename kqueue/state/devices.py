@@ -142,10 +142,8 @@ class DeviceObjects:
             return self._classes.get(resource.removeprefix(HOST_PREFIX))
         return self._extended.get(resource)
 
-    def counted(
-        self, namespace: str, spec: wire_core.PodSpec, requests: Mapping[str, int], *, path: str
-    ) -> CountedDevices:
-        """Return the cost of the devices of a pod. `requests` are its total requests, `path` the path of its spec."""
+    def counted(self, namespace: str, spec: wire_core.PodSpec, requests: Mapping[str, int]) -> CountedDevices:
+        """Return the cost of the devices of a pod. `requests` are its total requests."""
         if self.rules is None:
             return NO_DEVICES
         world = DeviceWorld(
@@ -154,7 +152,7 @@ class DeviceObjects:
             devices_of=self.members,
             class_of=self._class_of,
         )
-        return count_devices(self.rules, world, model.named_claims(spec), requests, path=path)
+        return count_devices(self.rules, world, model.named_claims(spec), requests)
 
     def as_quota(self, amounts: Mapping[str, int]) -> Mapping[str, int]:
         """Return the requests of a pod with the quota of the devices that its claims have on its node."""

@@ -284,7 +284,7 @@ class Requests:
                 form.per_pod[p.name] = form.costs[p.name] = {}
                 unreadable.append(str(e))
                 continue
-            counted = self._count(form, p, obj.metadata.namespace, i, pod.total())
+            counted = self._count(form, p, obj.metadata.namespace, pod.total())
             devices.append(counted)
             problems += [f"Pod set {p.name}: {problem}" for problem in counted.refused]
             problems += [f"Pod set {p.name}: {problem}" for problem in violations(pod, limits)]
@@ -295,14 +295,12 @@ class Requests:
             form.devices = _text([_plain(each) for each in devices])
         return form
 
-    def _count(
-        self, form: _Form, p: wire.PodSet, namespace: str, index: int, total: Mapping[str, int]
-    ) -> CountedDevices:
+    def _count(self, form: _Form, p: wire.PodSet, namespace: str, total: Mapping[str, int]) -> CountedDevices:
         """Put the requests of a pod set into the form; return the cost of its devices."""
         spec, counted = p.template.spec, NO_DEVICES
         costs = self._counting.counted(total)
         if self.devices.version(namespace, spec) is not None:
-            counted = self.devices.counted(namespace, spec, total, path=model.template_path(index))
+            counted = self.devices.counted(namespace, spec, total)
             costs = {resource: amount for resource, amount in costs.items() if resource not in counted.replaced}
             for resource, amount in counted.amounts.items():
                 costs[resource] = saturating_add(costs.get(resource, 0), amount)

@@ -16,7 +16,7 @@ from kqueue.core.quantity import saturating_add
 
 EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes."""
-UNREADABLE_REMEDY = "correct it, or write it with the part of CEL that kqueue evaluates (docs/how-to/claim-devices.md)"
+UNREADABLE_REMEDY = "see docs/how-to/claim-devices.md"
 """The remedy for selectors that kqueue cannot evaluate."""
 _MOST_WORK = 2_000_000
 """The largest product of the characters of selectors and the devices on which they are evaluated: tenants write
@@ -41,7 +41,10 @@ class DevicesRefused(Exception):
     """A claim that cannot be counted."""
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
-        """Take the path of the field in the Workload, the problem and the remedy, for one sentence."""
+        """Take the path of the field in the pod spec or in the template, the problem and the remedy, for one sentence.
+
+        Keep them short: messages of conditions are cut at 200 characters.
+        """
         super().__init__(f"{path}: {problem}; {remedy}")
 
 
@@ -105,15 +108,15 @@ class DeviceWorld:
 
 
 def count_devices(
-    rules: DeviceRules, world: DeviceWorld, claims: Iterable[NamedClaim], requests: Mapping[str, int], *, path: str
+    rules: DeviceRules, world: DeviceWorld, claims: Iterable[NamedClaim], requests: Mapping[str, int]
 ) -> CountedDevices:
-    """Return the quota of the devices of a pod. `path` is the path of its spec, `requests` its total requests."""
+    """Return the quota of the devices of a pod. `requests` are its total requests."""
     counter = _Counter(rules, world)
     for i, claim in enumerate(claims):
-        counter.add_claim(claim, f"{path}.resourceClaims[{i}]")
+        counter.add_claim(claim, f"resourceClaims[{i}]")
     if rules.extended:
         for resource, amount in requests.items():
-            counter.add_extended(resource, amount, path)
+            counter.add_extended(resource, amount)
     return CountedDevices(
         amounts=counter.amounts,
         by_class=counter.by_class,
@@ -141,23 +144,21 @@ class _Counter:
 
     def _claim(self, claim: NamedClaim, path: str) -> None:
         if claim.claim:
-            problem = f"ResourceClaim {claim.claim} exists already, and pods of other jobs may share its devices"
+            problem = f"ResourceClaim {claim.claim} exists already, and other pods may share it"
             raise DevicesRefused(f"{path}.resourceClaimName", problem, "name a ResourceClaimTemplate instead")
         if not claim.template:
             return  # Kubernetes ignores such a claim, too
         requests = self._world.template(claim.template)
-        where = f"{path}.resourceClaimTemplateName"
         if requests is None:
-            problem = f"ResourceClaimTemplate {claim.template} does not exist in the namespace"
-            raise DevicesRefused(where, problem, "create it; the job is tried again then")
+            problem = f"ResourceClaimTemplate {claim.template} does not exist"
+            raise DevicesRefused(f"{path}.resourceClaimTemplateName", problem, "create it; the job starts then")
         taken: set[tuple[str, str, str]] = set()
         for i, request in enumerate(requests):
-            inner = f"{where}: ResourceClaimTemplate {claim.template} spec.spec.devices.requests[{i}]"
-            self._request(request, inner, taken)
+            self._request(request, f"ResourceClaimTemplate {claim.template}, devices.requests[{i}]", taken)
 
     def _request(self, request: DeviceRequest, path: str, taken: set[tuple[str, str, str]]) -> None:
         if request.alternatives:
-            problem = "alternatives may be other devices, so their quota is not known before the pods run"
+            problem = "the quota of alternatives is not known"
             raise DevicesRefused(f"{path}.firstAvailable", problem, "write exactly with one DeviceClass")
         if not request.exact:
             raise DevicesRefused(path, "it asks for no devices", "write exactly with a DeviceClass")
@@ -168,7 +169,7 @@ class _Counter:
         if request.admin:
             return  # such access takes no device from others
         if request.mode == ALL:
-            problem = "the number of all devices of a node is not known before the pods run"
+            problem = "the number is not known before the pods run"
             raise DevicesRefused(f"{path}.allocationMode", problem, f"write {EXACT_COUNT} and count")
         if request.mode != EXACT_COUNT:
             problem = f"allocation mode {request.mode} is not known"
@@ -177,8 +178,8 @@ class _Counter:
         if not mappings:
             raise DevicesRefused(
                 f"{path}.deviceClassName",
-                f"DeviceClass {request.device_class} has no quota",
-                "use another class, or let the administrator add it to resources.deviceClassMappings",
+                f"{request.device_class} has no quota",
+                "map it in resources.deviceClassMappings",
             )
         self._mapped(request, mappings, path, taken)
 
@@ -212,8 +213,8 @@ class _Counter:
         devices = [device for device in self._world.devices_of(request.device_class) if device.key not in taken]
         found = _matching(devices, request.selectors, path, most=request.count)
         if len(found) < request.count:
-            problem = f"its selectors match {len(found)} devices of the cluster, and it asks for {request.count}"
-            raise DevicesRefused(f"{path}.selectors", problem, "correct the selectors, or wait for such devices")
+            problem = f"{len(found)} devices of the cluster match, {request.count} are asked for"
+            raise DevicesRefused(f"{path}.selectors", problem, "correct them, or wait")
         taken.update(device.key for device in found)
 
     def _by_source(self, source: AmountSource, request: DeviceRequest, path: str) -> int:
@@ -233,7 +234,7 @@ class _Counter:
             raise DevicesRefused(path, problem, "correct its selectors, or wait for such devices")
         return max(0, *taken)
 
-    def add_extended(self, resource: str, amount: int, path: str) -> None:
+    def add_extended(self, resource: str, amount: int) -> None:
         """Count an extended resource that a class of devices satisfies; every other resource stays as it is."""
         found = self._world.class_of(resource) if amount else None
         if found is None:
@@ -241,8 +242,8 @@ class _Counter:
         mappings = self._rules.of_class(found.name)
         if any(mapping.sources for mapping in mappings):
             refused = DevicesRefused(
-                f"{path}.containers[].resources.requests[{resource}]",
-                f"DeviceClass {found.name}, whose devices satisfy it, counts by counters or capacities",
+                f"containers[].resources.requests[{resource}]",
+                f"DeviceClass {found.name}, whose devices satisfy it, counts by a source",
                 "claim the devices by a ResourceClaimTemplate",
             )
             self.refused.append(str(refused))
@@ -267,8 +268,7 @@ def _matching(
     try:
         return list(islice(matching(devices, selectors), most))
     except SelectorError as e:
-        problem = f"a selector cannot be evaluated on a device: {e}"
-        raise DevicesRefused(f"{path}.selectors", problem, "test with has(...) whether a device has it") from e
+        raise DevicesRefused(f"{path}.selectors", f"on one device, {e}", "test for it with has(...)") from e
 
 
 def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], path: str) -> list[int]:
@@ -291,4 +291,4 @@ def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], pa
 
 
 def _unreadable(path: str, selector: Selector) -> DevicesRefused:
-    return DevicesRefused(path, f"{selector.problem} (in {selector.text[:80]!r})", UNREADABLE_REMEDY)
+    return DevicesRefused(path, selector.problem, UNREADABLE_REMEDY)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from kqueue import model
@@ -23,7 +22,8 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.provisioning_writes import NotCreatedError, ProvisioningWrites
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
 from kqueue.controllers.workload_book import WorkloadBook
-from kqueue.jobs.provisioning.meaning import CheckAnswer, CheckDecision, Facts, decide, new_entry
+from kqueue.jobs.check_entry import CheckAnswer, answered
+from kqueue.jobs.provisioning.meaning import CheckDecision, Facts, decide
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
 from kqueue.state import checks, status
@@ -39,7 +39,6 @@ _TRY_AGAIN = 30.0
 """Seconds before a request is tried again that the API server refused."""
 
 _Decided = tuple[Facts, CheckDecision]
-_ENTRIES = tuple[wire.AdmissionCheckState, ...]
 
 Requests = Reflector[api.ProvisioningRequest, api.ProvisioningRequest]
 Configs = Reflector[api.ProvisioningRequestConfig, api.ProvisioningRequestConfig]
@@ -172,10 +171,9 @@ class ProvisioningChecks:
         def change(now: wire.Workload) -> status.Patch | None:
             if not answers or not _is_same(now, workload):
                 return None
-            states = [msgspec.to_builtins(state) for state in now.status.admission_checks]
-            wanted = [new_entry(*answers[s["name"]], since) if s["name"] in answers else s for s in states]
-            same = msgspec.convert(wanted, _ENTRIES) == now.status.admission_checks
-            return None if same else {"status": {"admissionChecks": wanted}}
+            said = {name: answer for name, (_, answer) in answers.items()}
+            wanted = answered(now.status.admission_checks, said, since)
+            return None if wanted is None else {"status": {"admissionChecks": wanted}}
 
         written = await self._workloads.write(key, change)
         if written is None:

@@ -11,25 +11,15 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import provisioning as api
+from kqueue.jobs.check_entry import CheckAnswer
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.provisioning.naming import attempt_of
 from kqueue.jobs.provisioning.wanted import counts_in_need, parameters
-from kqueue.state.conditions import cut
 
 _LONGEST_WAIT = 2**31 - 1
 """Seconds that the schema of Workloads can hold."""
 _MOST_DOUBLINGS = 31
 """Doublings after which any wait is above the longest one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckAnswer:
-    """The new entry of a check in a Workload; `seconds` is the wait before a retry."""
-
-    state: str
-    message: str
-    seconds: int | None = None
-    updates: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +82,6 @@ def decide(facts: Facts) -> CheckDecision:
     answer = _answer(facts, facts.config, active, attempt, tuple(in_need))
     again = is_pending and attempt <= facts.retries and _failure(active, facts) is not None
     return CheckDecision(active=active, create=attempt + 1 if again else None, answer=answer)
-
-
-def new_entry(facts: Facts, answer: CheckAnswer, since: str) -> JSON:
-    """Return the entry of the check with an answer; `since` is the present time, in the form of objects."""
-    entry = facts.entry
-    kept = {"name": entry.name, "retryCount": entry.retry_count}
-    same = answer.state == entry.state
-    told: JSON = {
-        **kept,
-        "state": answer.state,
-        "message": cut(answer.message),
-        "lastTransitionTime": msgspec.to_builtins(entry.last_transition_time) if same else since,
-        "requeueAfterSeconds": answer.seconds,
-        "podSetUpdates": list(answer.updates) or None,
-    }
-    return {field: value for field, value in told.items() if value is not None}
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

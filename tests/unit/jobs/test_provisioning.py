@@ -14,8 +14,9 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import provisioning as api
+from kqueue.jobs.check_entry import new_entry
 from kqueue.jobs.kind import Refused
-from kqueue.jobs.provisioning.meaning import Facts, decide, new_entry
+from kqueue.jobs.provisioning.meaning import Facts, decide
 from kqueue.jobs.provisioning.naming import attempt_of, request_name, template_name
 from kqueue.jobs.provisioning.wanted import ProvisionedPods, counts_in_need, provisioned_pods, request_object
 from tests.unit.controllers.builders import condition, make_workload, read, reserved
@@ -477,6 +478,6 @@ def test_an_entry_is_written_as_a_whole(asked: Facts, want: JSON) -> None:
     """16.1: the transition time changes only with the state, retryCount is kept, all else is replaced."""
     answer = decide(asked).answer
     assert answer is not None
-    assert new_entry(asked, answer, NOW) == {"name": "nodes", **want}
+    assert new_entry(asked.entry, answer, NOW) == {"name": "nodes", **want}
     again: wire.AdmissionCheckState = msgspec.convert({"name": "nodes", **want}, wire.AdmissionCheckState)
-    assert new_entry(replace(asked, entry=again), answer, "later")["lastTransitionTime"] == want["lastTransitionTime"]
+    assert new_entry(again, answer, "later")["lastTransitionTime"] == want["lastTransitionTime"]

@@ -48,6 +48,8 @@ class Kind:
         pod_label: label of the pods of an object, with its name; empty: there is none.
         stop_writes_status: to stop an object, kqueue also writes its status.
         watched: a reconciler of its own reads objects that are queued through their pods.
+        managed_by: path of the field that names the controller of an object, so that another cluster may run it; empty:
+            there is no such field, or objects of the kind cannot use a prebuilt Workload.
         reads: kinds of other objects from which the pods of an object follow (`kqueue/jobs/others.py`).
         viewers: who gets the chart's role that views objects, in the letters of its file of user roles; empty: the
             chart has no roles of users for the kind.
@@ -68,6 +70,7 @@ class Kind:
     pod_label: str = ""
     stop_writes_status: bool = False
     watched: bool = False
+    managed_by: str = ""
     reads: tuple[ReadKind, ...] = ()
     viewers: str = ALL_VIEWERS
 
@@ -110,7 +113,7 @@ JOB_SETS = ReadKind(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", 
 """JobSets, as objects that TrainJobs are run as."""
 
 
-def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
+def _kubeflow(version: str, kind: str, *makes: GroupKind, managed_by: str = "spec.runPolicy.managedBy") -> Kind:
     name = kind.lower()
     return Kind(
         framework=f"kubeflow.org/{name}",
@@ -120,6 +123,7 @@ def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
         plural=f"{name}s",
         makes=frozenset({POD, *makes}),
         pod_label="training.kubeflow.org/job-name",
+        managed_by=managed_by,
     )
 
 
@@ -130,6 +134,7 @@ _ROWS = (
         version="v1",
         kind="Job",
         plural="jobs",
+        managed_by="spec.managedBy",
         makes=frozenset({POD, _BATCH_JOB}),  # managers of this API let a Job be the parent of Jobs, too
         account="job-controller",
         stop_writes_status=True,
@@ -141,6 +146,7 @@ _ROWS = (
         version="v1alpha2",
         kind="JobSet",
         plural="jobsets",
+        managed_by="spec.managedBy",
         makes=frozenset({_BATCH_JOB}),
         child_label="jobset.sigs.k8s.io/jobset-name",
         pod_label="jobset.sigs.k8s.io/jobset-name",
@@ -192,7 +198,7 @@ _ROWS = (
     _kubeflow("v1", "TFJob"),
     _kubeflow("v1", "XGBoostJob"),
     _kubeflow("v1", "PaddleJob"),
-    _kubeflow("v1", "JAXJob"),
+    _kubeflow("v1", "JAXJob", managed_by=""),
     _kubeflow("v2beta1", "MPIJob", _BATCH_JOB),  # a Job runs its launcher
     Kind(
         framework="trainer.kubeflow.org/trainjob",
@@ -200,6 +206,7 @@ _ROWS = (
         version="v1alpha1",
         kind="TrainJob",
         plural="trainjobs",
+        managed_by="spec.managedBy",
         makes=frozenset({_JOB_SET}),
         child_label="jobset.sigs.k8s.io/jobset-name",
         pod_label="jobset.sigs.k8s.io/jobset-name",
@@ -211,6 +218,7 @@ _ROWS = (
         version="v1",
         kind="RayJob",
         plural="rayjobs",
+        managed_by="spec.managedBy",
         makes=frozenset({_RAY_CLUSTER, _BATCH_JOB}),  # a Job submits it
     ),
     Kind(
@@ -219,6 +227,7 @@ _ROWS = (
         version="v1",
         kind="RayCluster",
         plural="rayclusters",
+        managed_by="spec.managedBy",
         makes=frozenset({POD, _BATCH_JOB}),  # a Job clears Redis at the end
         pod_label="ray.io/cluster",
         viewers=NO_BATCH_USERS,
@@ -229,6 +238,7 @@ _ROWS = (
         version="v1",
         kind="RayService",
         plural="rayservices",
+        managed_by="spec.managedBy",
         makes=frozenset({_RAY_CLUSTER}),
         viewers=NO_BATCH_USERS,
     ),
@@ -238,6 +248,7 @@ _ROWS = (
         version="v1beta2",
         kind="AppWrapper",
         plural="appwrappers",
+        managed_by="spec.managedBy",
         pod_label="workload.codeflare.dev/appwrapper",
         viewers="",
     ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
+from kqueue.config.object_path import put
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules, topology_request
 from kqueue.jobs.fields import (
@@ -15,6 +16,7 @@ from kqueue.jobs.fields import (
     bool_of,
     flag,
     int_of,
+    labels_of,
     mapping,
     objects,
     sequence,
@@ -77,6 +79,14 @@ class BatchJob:
     def managed_by(self, job: JSON) -> str:
         """Return `spec.managedBy`, or Kubernetes' own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
+
+    def as_written(self, job: JSON) -> JSON:
+        """Return the job without the selector and labels that the API server has made of its UID."""
+        spec = {key: value for key, value in mapping(job, "spec").items() if key != "selector"}
+        if flag(job, "spec", "manualSelector"):
+            return job
+        labels = {k: v for k, v in labels_of(mapping(spec, "template")).items() if k not in _CONTROLLER_LABELS}
+        return {**job, "spec": put(spec, ("template", "metadata", "labels"), labels)}
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """Return one pod set, `main`, with min(parallelism, completions) pods."""

@@ -246,3 +246,12 @@ class ExceptionalKind(JobKind, Protocol):
     def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
         """Whether the job is being deleted, and its controller may still run a pod that needs its quota."""
         ...
+
+
+@runtime_checkable
+class CompletedKind(JobKind, Protocol):
+    """A kind of job to whose objects the API server adds fields that only fit that one object."""
+
+    def as_written(self, job: JSON) -> JSON:
+        """Return the job without these fields, so that a copy of it can be created elsewhere."""
+        ...

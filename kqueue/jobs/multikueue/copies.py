@@ -1,0 +1,165 @@
+"""The objects that a manager creates on worker clusters, and what it takes back from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.config.object_path import put
+from kqueue.jobs.fields import JSON, annotation_of, annotations_of, label_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.infos import infos_at_stop
+from kqueue.jobs.kind import CompletedKind, JobKind
+from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.kinds import FRAMEWORKS
+from kqueue.state.conditions import Stamp, conditions_of, status_patch
+
+_LABEL_MAX = 63
+"""The largest length of a label's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The mark of the copies of one manager: the value of their label."""
+
+    name: str
+
+    @property
+    def selector(self) -> str:
+        """The selector of all copies of the manager on a worker cluster."""
+        return f"{names.MULTIKUEUE_ORIGIN_LABEL}={self.name}"
+
+    def made(self, obj: Mapping[str, Any]) -> bool:
+        """Whether the manager created an object of a worker cluster.  No other object is ever touched."""
+        return label_of(obj, names.MULTIKUEUE_ORIGIN_LABEL) == self.name
+
+    def is_copy(self, obj: Mapping[str, Any], uid: str) -> bool:
+        """Whether an object is the copy of the manager's object with the UID, which may be unknown for old copies."""
+        return self.made(obj) and annotation_of(obj, names.MULTIKUEUE_ORIGIN_UID_ANNOTATION) in ("", uid)
+
+    def _metadata(self, original: JSON, **labels: str) -> JSON:
+        """Return the metadata of a copy: name, labels and annotations; owners and finalizers are of one cluster."""
+        own = {k: v for k, v in labels_of(original).items() if k != names.JOB_UID_LABEL}
+        uid = text(original, "metadata", "uid")
+        return {
+            "name": text(original, "metadata", "name"),
+            "namespace": text(original, "metadata", "namespace"),
+            "labels": {**own, **labels, names.MULTIKUEUE_ORIGIN_LABEL: self.name},
+            "annotations": {**annotations_of(original), names.MULTIKUEUE_ORIGIN_UID_ANNOTATION: uid},
+        }
+
+    def workload_copy(self, workload: JSON) -> JSON:
+        """Return the Workload to create on a worker cluster, for the manager's Workload as the API server has it."""
+        spec = {key: value for key, value in mapping(workload, "spec").items() if key != "preemptionGates"}
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.WORKLOAD_KIND,
+            "metadata": self._metadata(workload),
+            "spec": {**spec, "active": True},
+        }
+
+    def job_copy(self, kind: JobKind, job: JSON, workload: JSON) -> JSON:
+        """Return the job to create on a worker cluster: suspended, as its user wrote it, for the copy of its Workload.
+
+        The worker's own controller runs it, so the field that names the controller is left out.
+        """
+        wanted = job
+        for step in kind.stop(job, infos_at_stop(workload)):
+            if not step.subresource:
+                wanted = apply_merge_patch(wanted, step.patch)
+        if isinstance(kind, CompletedKind):
+            wanted = kind.as_written(wanted)
+        name = text(workload, "metadata", "name")
+        labels = {names.PREBUILT_WORKLOAD_NAME_LABEL: name} if len(name) <= _LABEL_MAX else {}
+        metadata = self._metadata(wanted, **labels)
+        metadata["annotations"][names.PREBUILT_WORKLOAD_NAME_ANNOTATION] = name
+        metadata["annotations"].pop(names.STOPPING_ANNOTATION, None)
+        without_manager = put(wanted, managed_by_path(kind), None)
+        return {
+            "apiVersion": kind.gvk.api_version,
+            "kind": kind.gvk.kind,
+            "metadata": metadata,
+            "spec": apply_merge_patch({}, without_manager["spec"]),
+        }
+
+
+def managed_by_path(kind: JobKind) -> tuple[str, ...]:
+    """Return the steps to the field that names the controller of a job; empty: the kind has none."""
+    row = FRAMEWORKS.get(kind.framework)
+    return tuple(row.managed_by.split(".")) if row is not None and row.managed_by else ()
+
+
+def dispatch_problem(kind: JobKind | None, job: JSON | None) -> str:
+    """Return why no worker cluster can run a job; empty: one can.  `kind` None: the owner is of no enabled kind."""
+    if kind is None:
+        return "The owner of the workload is of no kind that a worker cluster can run"
+    if not managed_by_path(kind):
+        return f"A {kind.gvk.kind} cannot be run by a worker cluster"
+    if job is not None and kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
+        path = ".".join(managed_by_path(kind))
+        return f"{path} of the job is not {names.MULTIKUEUE_CONTROLLER}; create the job with that value"
+    return ""
+
+
+def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
+    """Return the patch of the status of the manager's job by its copy; empty: there is nothing to write.
+
+    While only the manager's job is suspended, it is about to start or to stop, and takes no status of a running one:
+    the API server refuses a Job that is suspended and runs.
+    """
+    if kind.holds_back(job) and not kind.holds_back(copy):
+        return {}
+    patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))
+    return {"status": patch} if patch else {}
+
+
+def caught_up(workload: wire.Workload, copy: JSON) -> Patch:
+    """Return the patch that gives a copy the workload's priority and counts; empty: it has them."""
+    reference = workload.spec.priority_class_ref
+    counts = {pods.name: pods.count for pods in workload.spec.pod_sets}
+    wanted: JSON = {
+        **mapping(copy, "spec"),
+        "priority": workload.spec.priority,
+        "priorityClassRef": None
+        if reference is None
+        else {"group": reference.group, "kind": reference.kind, "name": reference.name},
+        "podSets": [_counted(pods, counts) for pods in objects(copy, "spec", "podSets")],
+    }
+    patch = merge_patch(mapping(copy, "spec"), wanted)
+    return {"spec": patch} if patch else {}
+
+
+def _counted(pods: Mapping[str, Any], counts: Mapping[str, int]) -> JSON:
+    wanted = counts.get(text(pods, "name") or names.DEFAULT_PODSET)
+    return dict(pods) if wanted in (None, whole(pods, "count")) else {**pods, "count": wanted}
+
+
+def deactivation(copy: wire.Workload, now: datetime) -> Patch | None:
+    """Return the status patch by which a worker evicts a copy; None: it has been told already."""
+    conditions = conditions_of(copy, Stamp(now))
+    conditions.set(
+        names.CONDITION_DEACTIVATION_TARGET,
+        status=True,
+        reason=names.REASON_EVICTED_ON_MANAGER_CLUSTER,
+        message="The manager cluster has evicted the workload",
+    )
+    return status_patch(conditions)
+
+
+def orphans(origin: Origin, copies: Sequence[JSON], known: Mapping[str, str]) -> list[JSON]:
+    """Return the copies whose original is gone.
+
+    Args:
+        origin: the mark of this manager.
+        copies: Workloads of a worker cluster.
+        known: UIDs of the manager's Workloads by namespace/name.
+    """
+    found = []
+    for copy in copies:
+        key = f"{text(copy, 'metadata', 'namespace')}/{text(copy, 'metadata', 'name')}"
+        if origin.made(copy) and (key not in known or not origin.is_copy(copy, known[key])):
+            found.append(copy)
+    return found

@@ -1,0 +1,282 @@
+"""Decide the next steps for a workload that worker clusters are to run.
+
+A repeated decision on unchanged facts changes nothing, so both the manager's own reconciler and the one of each worker
+cluster decide anew and take the steps that are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.jobs.check_entry import CheckAnswer
+from kqueue.jobs.multikueue.dispatch import nominate, writes_nomination
+from kqueue.jobs.multikueue.facts import MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.likeness import Likeness, likeness
+
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class RemoteStep(Enum):
+    """The step on one worker cluster."""
+
+    CREATE = "create"
+    """Create the copy of the workload."""
+    CATCH_UP = "catch up"
+    """Give the copy the workload's priority and counts."""
+    RUN = "run"
+    """Create the copy of the job, which the worker's own queue then starts."""
+    DEACTIVATE = "deactivate"
+    """Let the worker evict the copy."""
+    DELETE = "delete"
+    """Delete the copies of job and workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of the workload, as its worker cluster has reported it."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiKueueDecision:
+    """The next steps.
+
+    Args:
+        steps: by cluster; a cluster that is not named is left as it is.
+        answer: the new entry of the check; None: it stays.
+        is_fault: the answer follows from a fault, so its event is a warning.
+        status_of: the cluster whose job's status the manager's job gets; empty: none.
+        end: the workload has finished; None: it has not.
+        nominated: new `nominatedClusterNames`; None: they stay.
+        cluster: new `clusterName`; empty: it stays.
+        again: time after which the facts may ask for other steps without an event; None: only events change them.
+    """
+
+    steps: Mapping[str, RemoteStep] = field(default_factory=dict)
+    answer: CheckAnswer | None = None
+    is_fault: bool = False
+    status_of: str = ""
+    end: Ending | None = None
+    nominated: tuple[str, ...] | None = None
+    cluster: str = ""
+    again: timedelta | None = None
+
+
+def decide(facts: MultiKueueFacts) -> MultiKueueDecision:
+    """Return the next steps, by the first rule that applies.  Source: `MultiKueue` of the workload life cycle."""
+    if facts.is_deleted:
+        return _all_gone(facts)
+    if facts.is_true(names.CONDITION_FINISHED) or not facts.holds_quota:
+        return MultiKueueDecision() if _keeps_slice(facts) else _all_gone(facts)
+    if facts.entry.state == names.CHECK_REJECTED:
+        return MultiKueueDecision()
+    if facts.problem and not facts.is_evicted:
+        return MultiKueueDecision(answer=_answer(facts, names.CHECK_REJECTED, facts.problem))
+    facts, corrections = _corrected(facts)
+    found = _ended(facts) or _evicted(facts) or _admitted(facts) or _lost(facts) or _waiting(facts)
+    return replace(found, steps={**found.steps, **corrections})
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def _all_gone(facts: MultiKueueFacts) -> MultiKueueDecision:
+    """Return the deletion of all copies, to be repeated while a cluster that may have some is unreachable."""
+    return MultiKueueDecision(
+        steps={remote.cluster: RemoteStep.DELETE for remote in facts.remotes if remote.has_copies},
+        again=None if all(remote.is_connected for remote in facts.remotes) else facts.policy.lost_after,
+    )
+
+
+def _keeps_slice(facts: MultiKueueFacts) -> bool:
+    """Whether the copies of a slice stay: another slice has taken over, or has yet to get its quota."""
+    if not facts.is_elastic:
+        return False
+    finished = model.condition(facts.workload.status.conditions, names.CONDITION_FINISHED)
+    if finished is not None and finished.status == "True":
+        return finished.reason == names.REASON_WORKLOAD_SLICE_REPLACED
+    return names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION in facts.workload.metadata.annotations
+
+
+def _ended(facts: MultiKueueFacts) -> MultiKueueDecision | None:
+    """Return what follows from the copy that finished first; None: none has."""
+    remote = _first(facts.remotes, names.CONDITION_FINISHED)
+    if remote is None or remote.workload is None:
+        return None
+    told = model.condition(remote.workload.status.conditions, names.CONDITION_FINISHED)
+    reason, message = (told.reason, told.message) if told is not None else ("", "")
+    never_ran = reason == names.REASON_OUT_OF_SYNC and not facts.is_elastic
+    if never_ran or (reason == names.REASON_OWNER_NOT_FOUND and remote.job is None):
+        said = "no longer describes its job" if never_ran else "lost its job, which somebody deleted"
+        return _retry(facts, f"the copy on {remote.cluster} {said}", is_fault=True) or MultiKueueDecision(
+            steps={remote.cluster: RemoteStep.DELETE}
+        )
+    return MultiKueueDecision(status_of=remote.cluster if remote.job is not None else "", end=Ending(reason, message))
+
+
+# --- evictions --------------------------------------------------------------------------------------------------------
+
+
+def _evicted(facts: MultiKueueFacts) -> MultiKueueDecision | None:
+    """Return what follows from the eviction of the copy that ran; None: it was not evicted."""
+    winner = facts.workload.status.cluster_name
+    ran = [remote for remote in facts.remotes if winner in (None, remote.cluster)]
+    remote = _first(ran, names.CONDITION_EVICTED)
+    if facts.is_evicted:
+        return _leaving(facts, remote)
+    if remote is None or facts.entry.state != names.CHECK_READY:
+        return None
+    return _retry(facts, f"{remote.cluster} has evicted the workload", status_of=remote)
+
+
+def _leaving(facts: MultiKueueFacts, evicted: Remote | None) -> MultiKueueDecision:
+    """Return the steps while the manager takes its quota back: the worker evicts what runs, and nothing new starts."""
+    steps: dict[str, RemoteStep] = {}
+    for remote in facts.remotes:
+        if not remote.has_copies or remote.is_true(names.CONDITION_EVICTED):
+            continue
+        runs = remote.is_true(names.CONDITION_ADMITTED)
+        if not runs:
+            steps[remote.cluster] = RemoteStep.DELETE
+        elif not remote.is_true(names.CONDITION_DEACTIVATION_TARGET):
+            steps[remote.cluster] = RemoteStep.DEACTIVATE
+    shown = evicted or _first(facts.remotes, names.CONDITION_ADMITTED)
+    return MultiKueueDecision(steps=steps, status_of=_status_of(shown), again=facts.policy.lost_after)
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def _corrected(facts: MultiKueueFacts) -> tuple[MultiKueueFacts, dict[str, RemoteStep]]:
+    """Return the facts without copies of another spec, and the steps that such copies need.
+
+    A finished copy needs none: its end counts, whatever it looks like now.
+    """
+    steps: dict[str, RemoteStep] = {}
+    remotes: list[Remote] = []
+    for remote in facts.remotes:
+        remotes.append(remote)
+        if remote.workload is None or not remote.is_connected or remote.is_true(names.CONDITION_FINISHED):
+            continue
+        found = likeness(facts.workload, remote.workload, is_elastic=facts.is_elastic)
+        if remote.is_leaving or found is Likeness.OTHER:
+            steps[remote.cluster] = RemoteStep.DELETE
+            remotes[-1] = replace(remote, is_leaving=True)
+        elif found is Likeness.BEHIND:
+            steps[remote.cluster] = RemoteStep.CATCH_UP
+    return replace(facts, remotes=remotes), steps
+
+
+def _admitted(facts: MultiKueueFacts) -> MultiKueueDecision | None:
+    """Return the steps once a worker has admitted its copy: it runs the job, and the others lose theirs.
+
+    Of several the one that `clusterName` names stays, else the one that admitted first.
+    """
+    named = facts.remote(facts.workload.status.cluster_name)
+    if named is not None and not named.is_true(names.CONDITION_ADMITTED):
+        return None
+    winner = named or _first(facts.remotes, names.CONDITION_ADMITTED)
+    if winner is None or facts.entry.state not in (names.CHECK_PENDING, names.CHECK_READY):
+        return None
+    nominated, again = facts.workload.status.nominated_cluster_names, facts.policy.lost_after
+    if named is None and winner.cluster not in nominated:
+        return MultiKueueDecision(nominated=(winner.cluster,), again=again)  # the API takes no other as clusterName
+    steps = {r.cluster: RemoteStep.DELETE for r in facts.remotes if r is not winner and r.has_copies}
+    if winner.job is None:
+        return MultiKueueDecision(steps={**steps, winner.cluster: RemoteStep.RUN}, again=again)
+    answer = _answer(facts, names.CHECK_READY, f"{winner.cluster} has admitted the workload and runs its job")
+    return MultiKueueDecision(
+        steps=steps,
+        answer=answer,
+        status_of=winner.cluster,
+        cluster="" if named is not None else winner.cluster,
+        nominated=() if nominated else None,
+        again=again,
+    )
+
+
+def _lost(facts: MultiKueueFacts) -> MultiKueueDecision | None:
+    """Return a retry if the work is lost on the cluster that admitted the workload; None: no cluster has."""
+    if facts.entry.state != names.CHECK_READY:
+        return None
+    cluster = facts.workload.status.cluster_name
+    remote = facts.remote(cluster)
+    if remote is None or remote.is_connected:
+        where = cluster or "the worker cluster"
+        return _retry(facts, f"{where} does not run the workload any more", is_fault=True)
+    lost = facts.policy.lost_after
+    silent = max(facts.now - remote.lost_since, timedelta(0)) if remote.lost_since is not None else timedelta(0)
+    if silent < lost:
+        return MultiKueueDecision(again=lost - silent)
+    return _retry(facts, f"{cluster} has not been reachable for {int(silent.total_seconds())} seconds", is_fault=True)
+
+
+def _waiting(facts: MultiKueueFacts) -> MultiKueueDecision:
+    """Return the copies for the nominated clusters, once all other checks are ready.
+
+    A cluster gets its copy after the nomination is written, so that the API accepts it as `clusterName`.
+    """
+    status = facts.workload.status
+    if facts.entry.state != names.CHECK_PENDING or (status.cluster_name and not facts.is_elastic):
+        return MultiKueueDecision()
+    if any(entry.state != names.CHECK_READY for entry in facts.other_checks):
+        return MultiKueueDecision()
+    found = nominate(facts)
+    is_new = writes_nomination(facts) and found.clusters != status.nominated_cluster_names
+    steps: dict[str, RemoteStep] = {}
+    for remote in facts.remotes:
+        if remote.cluster not in found.clusters:
+            if remote.has_copies:
+                steps[remote.cluster] = RemoteStep.DELETE
+        elif remote.workload is None and remote.cluster in status.nominated_cluster_names:
+            steps[remote.cluster] = RemoteStep.CREATE
+    return MultiKueueDecision(
+        steps=steps,
+        answer=_answer(facts, names.CHECK_PENDING, _waits_for(found.clusters)),
+        nominated=found.clusters if is_new else None,
+        again=found.again,
+    )
+
+
+def _waits_for(clusters: tuple[str, ...]) -> str:
+    if not clusters:
+        return "No worker cluster can be asked; conditions Active of the MultiKueueClusters say why"
+    return f"Waits until one of these clusters admits the workload: {', '.join(clusters)}"
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def _first(remotes: Iterable[Remote], kind: str) -> Remote | None:
+    """Return the cluster on whose copy a condition became true first; None: it is true on none."""
+    having = [remote for remote in remotes if remote.is_true(kind)]
+    return min(having, key=lambda remote: (remote.since(kind) or _LATEST, remote.cluster), default=None)
+
+
+def _status_of(remote: Remote | None) -> str:
+    return remote.cluster if remote is not None and remote.job is not None else ""
+
+
+def _answer(facts: MultiKueueFacts, state: str, message: str) -> CheckAnswer | None:
+    """Return a new entry; None: the check has it already."""
+    entry = facts.entry
+    if (entry.state, entry.message) == (state, message):
+        return None
+    return CheckAnswer(state=state, message=message, seconds=entry.requeue_after_seconds)
+
+
+def _retry(
+    facts: MultiKueueFacts, why: str, *, is_fault: bool = False, status_of: Remote | None = None
+) -> MultiKueueDecision | None:
+    """Return the decision that the workload is dispatched anew; None: no cluster had been chosen."""
+    if facts.entry.state != names.CHECK_READY:
+        return None
+    answer = CheckAnswer(state=names.CHECK_RETRY, message=f"The workload is dispatched anew: {why}")
+    return MultiKueueDecision(answer=answer, is_fault=is_fault, status_of=_status_of(status_of))

@@ -1,0 +1,133 @@
+"""The facts on which the steps for one workload depend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.jobs.fields import JSON
+
+ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+ROUND = timedelta(minutes=5)
+"""Time after which the incremental dispatcher adds clusters.  Source: Kueue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """One worker cluster, and the copy of the workload on it.
+
+    Args:
+        cluster: name of the MultiKueueCluster.
+        is_offered: the config of the check names it; others only keep what they run.
+        is_connected: all that follows is its present state; False: nothing is known.
+        lost_since: when the connection ended; None: it has not, or nobody has noticed it yet.
+        workload: the copy; None: there is none.
+        is_leaving: the copy is being deleted, so its conditions do not count any more.
+        is_taken: an object that this manager did not make has the name of the copy.
+        job: the copy of the job; None: there is none.
+    """
+
+    cluster: str
+    is_offered: bool = True
+    is_connected: bool = True
+    lost_since: datetime | None = None
+    workload: wire.Workload | None = None
+    is_leaving: bool = False
+    is_taken: bool = False
+    job: JSON | None = None
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether anything of the workload is on the cluster, as far as it is known."""
+        return self.is_connected and (self.workload is not None or self.job is not None)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a copy may be created on the cluster, or is there."""
+        return self.is_offered and self.is_connected and not self.is_taken
+
+    def since(self, kind: str) -> datetime | None:
+        """Return the time since which a condition of the copy has been true; None: it is not true, or has no time."""
+        copy = self._counted
+        return model.since(copy, kind) if copy is not None else None
+
+    def is_true(self, kind: str) -> bool:
+        """Whether a condition of the copy is true."""
+        copy = self._counted
+        return copy is not None and model.condition_true(copy, kind)
+
+    @property
+    def _counted(self) -> wire.Workload | None:
+        return self.workload if self.is_connected and not self.is_leaving else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings of MultiKueue.
+
+    Args:
+        dispatcher: who names the clusters for a workload; a name that is not ours: another controller.
+        step: clusters that the incremental dispatcher adds per round.
+        keeps_order: the incremental dispatcher follows the order of the config, not the alphabet.
+        lost_after: time after which the work on a silent cluster counts as lost.
+    """
+
+    dispatcher: str = ALL_AT_ONCE
+    step: int = 3
+    keeps_order: bool = True
+    lost_after: timedelta = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiKueueFacts:
+    """One workload with a MultiKueue check.
+
+    Args:
+        workload: the manager's Workload.
+        entry: its check.
+        remotes: the clusters of the config in its order, then others that have copies or admitted the workload.
+        problem: why no worker cluster can run the job; empty: one can.
+        is_elastic: the workload is a slice of an elastic job.
+        now: the present time.
+    """
+
+    workload: wire.Workload
+    entry: wire.AdmissionCheckState
+    remotes: Sequence[Remote]
+    policy: Policy
+    now: datetime
+    problem: str = ""
+    is_elastic: bool = False
+
+    def is_true(self, kind: str) -> bool:
+        """Whether a condition of the workload is true."""
+        return model.condition_true(self.workload, kind)
+
+    @property
+    def holds_quota(self) -> bool:
+        """Whether the manager has reserved quota."""
+        return self.is_true(names.CONDITION_QUOTA_RESERVED)
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether the manager takes the quota back."""
+        return self.is_true(names.CONDITION_EVICTED)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the workload is being deleted."""
+        return self.workload.metadata.deletion_timestamp is not None
+
+    @property
+    def other_checks(self) -> Sequence[wire.AdmissionCheckState]:
+        """The workload's checks of other controllers."""
+        return [entry for entry in self.workload.status.admission_checks if entry.name != self.entry.name]
+
+    def remote(self, cluster: str | None) -> Remote | None:
+        """Return a cluster by name; None: it is not known."""
+        return next((remote for remote in self.remotes if remote.cluster == cluster), None)

@@ -1,0 +1,267 @@
+"""Objects on worker clusters: how they are made of the manager's, and what comes back.
+
+Ids such as `17.2` are items of the specification of the workload life cycle.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.config.object_path import look, put
+from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.multikueue.copies import (
+    Origin,
+    caught_up,
+    deactivation,
+    dispatch_problem,
+    managed_by_path,
+    orphans,
+    status_back,
+)
+from kqueue.jobs.patch import apply_merge_patch
+from kqueue.kinds import FRAMEWORKS
+from tests.unit.controllers.builders import condition, make_workload, read
+
+JSON = dict[str, Any]
+ORIGIN = Origin("west")
+ORIGIN_LABEL, ORIGIN_UID = "kueue.x-k8s.io/multikueue-origin", "kueue.x-k8s.io/multikueue-origin-uid"
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+MANAGER = "kueue.x-k8s.io/multikueue"
+JOB = BY_FRAMEWORK["batch/job"]
+DISPATCHED = [name for name, row in FRAMEWORKS.items() if row.managed_by]
+UID_LABELS = {"controller-uid": "u", "batch.kubernetes.io/controller-uid": "u", "job-name": "j"}
+
+
+def job(**spec: Any) -> JSON:
+    """A Job as the API server has it, which the manager has started."""
+    template = {
+        "metadata": {"labels": {"app": "x", **UID_LABELS}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"pool": "of the manager"}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "j",
+            "namespace": "ns",
+            "uid": "u",
+            "resourceVersion": "7",
+            "labels": {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/job-uid": "u"},
+            "annotations": {"note": "n"},
+            "ownerReferences": [{"kind": "CronJob"}],
+            "finalizers": ["f"],
+        },
+        "spec": {
+            "suspend": False,
+            "parallelism": 2,
+            "managedBy": MANAGER,
+            "selector": {"matchLabels": {"controller-uid": "u"}},
+            "template": template,
+            **spec,
+        },
+        "status": {"active": 2},
+    }
+
+
+def workload(name: str = "w", **more: Any) -> JSON:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    made = make_workload(name, **more)
+    made["spec"]["podSets"][0]["template"] = template
+    return made
+
+
+# --- the Workload -----------------------------------------------------------------------------------------------------
+
+
+def test_a_workload_is_copied_with_its_marks_and_without_what_belongs_to_one_cluster() -> None:
+    """17.2: the origin label and UID are added; the label job-uid, owners, finalizers, gates and the status stay."""
+    original = workload(
+        metadata={
+            "labels": {"kueue.x-k8s.io/job-uid": "u", "team": "red"},
+            "annotations": {"note": "n"},
+            "finalizers": ["f"],
+            "ownerReferences": [{"kind": "Job"}],
+            "resourceVersion": "7",
+        },
+        status={"conditions": [condition("QuotaReserved")]},
+        preemptionGates=[{"name": "kueue.x-k8s.io/multikueue"}],
+        active=False,
+    )
+
+    copy = ORIGIN.workload_copy(original)
+
+    assert copy["metadata"] == {
+        "name": "w",
+        "namespace": "ns",
+        "labels": {"team": "red", ORIGIN_LABEL: "west"},
+        "annotations": {"note": "n", ORIGIN_UID: "uid-of-w"},
+    }
+    assert copy["spec"] == {key: value for key, value in original["spec"].items() if key != "preemptionGates"} | {
+        "active": True
+    }
+    assert set(copy) == {"apiVersion", "kind", "metadata", "spec"}
+
+
+# --- the job ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_copied_as_its_user_wrote_it() -> None:
+    """17.2: suspended, without the manager's nodes, its name in managedBy, or what the API server has added."""
+    copy = ORIGIN.job_copy(JOB, job(), workload(pods=2))
+
+    assert copy["metadata"] == {
+        "name": "j",
+        "namespace": "ns",
+        "labels": {"kueue.x-k8s.io/queue-name": "main", PREBUILT: "w", ORIGIN_LABEL: "west"},
+        "annotations": {"note": "n", ORIGIN_UID: "u", PREBUILT: "w"},
+    }
+    assert copy["spec"] == {
+        "suspend": True,
+        "parallelism": 2,
+        "template": {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    }
+    assert "status" not in copy
+
+
+def test_a_selector_that_the_user_wrote_is_copied() -> None:
+    copy = ORIGIN.job_copy(JOB, job(manualSelector=True), workload())
+    assert copy["spec"]["selector"] == {"matchLabels": {"controller-uid": "u"}}
+
+
+def test_a_long_name_of_a_workload_is_no_label() -> None:
+    """A label's value has at most 63 characters; the annotation always has the name."""
+    copy = ORIGIN.job_copy(JOB, job(), workload("w" * 64))
+    assert PREBUILT not in copy["metadata"]["labels"]
+    assert copy["metadata"]["annotations"][PREBUILT] == "w" * 64
+
+
+@pytest.mark.parametrize("framework", DISPATCHED)
+def test_the_worker_runs_the_copy_itself(framework: str) -> None:
+    """17.2: the field of each kind names the manager's controller, and is left out of the copy."""
+    kind = BY_FRAMEWORK[framework]
+    path = managed_by_path(kind)
+    ours = put({"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"x": 1}}, path, MANAGER)
+
+    assert kind.managed_by(ours) == MANAGER
+    assert dispatch_problem(kind, ours) == ""
+    copy = ORIGIN.job_copy(kind, ours, {"metadata": {"name": "w"}, "spec": {}})
+    assert look(copy, path) is None
+    assert copy["spec"]["x"] == 1
+    assert kind.is_suspended(copy)
+    assert kind.managed_by(copy) == kind.own_controller
+
+
+@pytest.mark.parametrize(
+    ("framework", "obj", "said"),
+    [
+        pytest.param("batch/job", job(), "", id="17.2.1 a worker can run it"),
+        pytest.param("batch/job", None, "", id="17.2.1 it is not seen yet"),
+        pytest.param("batch/job", job(managedBy=None), "spec.managedBy", id="17.2.1 its own controller runs it"),
+        pytest.param("kubeflow.org/jaxjob", {}, "A JAXJob cannot", id="17.2.1 a kind without prebuilt workloads"),
+        pytest.param("sparkoperator.k8s.io/sparkapplication", {}, "cannot", id="17.2.1 a kind without the field"),
+        pytest.param("none", {}, "no kind", id="17.2.1 no kind"),
+    ],
+)
+def test_jobs_that_no_worker_can_run(framework: str, obj: JSON | None, said: str) -> None:
+    found = dispatch_problem(BY_FRAMEWORK.get(framework), obj)
+    assert said in found
+    assert bool(found) is bool(said)
+
+
+# --- what comes back --------------------------------------------------------------------------------------------------
+
+
+def status(obj: JSON, **fields: Any) -> JSON:
+    return {**obj, "status": fields}
+
+
+STARTED, HELD = job(), job(suspend=True)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "want"),
+    [
+        pytest.param(status(STARTED), status(STARTED, active=2), {"status": {"active": 2}}, id="17.2 what it says"),
+        pytest.param(
+            status(STARTED, active=2, ready=1), status(STARTED, active=2), {"status": {"ready": None}}, id="17.2 and no more"
+        ),
+        pytest.param(status(STARTED, active=2), status(STARTED, active=2), {}, id="17.2 nothing new"),
+        pytest.param(status(HELD), status(STARTED, active=2), {}, id="17.2 not while it starts"),
+        pytest.param(
+            status(HELD, active=2), status(HELD, active=0), {"status": {"active": 0}}, id="17.2 both are stopped"
+        ),
+    ],
+)  # fmt: skip
+def test_the_status_of_a_job_comes_back(ours: JSON, theirs: JSON, want: JSON) -> None:
+    assert status_back(JOB, ours, theirs) == want
+
+
+@pytest.mark.parametrize(
+    ("ours", "want"),
+    [
+        pytest.param({"priority": 5}, {"priority": 5}, id="17.2.6 the priority"),
+        pytest.param({}, {}, id="17.2.6 nothing"),
+        pytest.param(
+            {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}},
+            {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}},
+            id="17.2.6 its class",
+        ),
+    ],
+)
+def test_a_copy_gets_the_priority(ours: JSON, want: JSON) -> None:
+    found: wire.Workload = read(wire.Workload, make_workload(**ours))
+    patch = caught_up(found, make_workload())
+    assert patch == ({"spec": want} if want else {})
+
+
+def test_a_copy_gets_the_counts_and_keeps_its_templates() -> None:
+    """17.2.6: an elastic job shrinks."""
+    found: wire.Workload = read(wire.Workload, make_workload(pods=1))
+    copy = make_workload(pods=3)
+    after = apply_merge_patch(copy, caught_up(found, copy))
+    assert after == make_workload(pods=1)
+
+
+def test_a_worker_is_told_once_to_evict() -> None:
+    """17.2.8: the worker deactivates the copy, and keeps its other conditions."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    copy = make_workload(status={"conditions": [condition("Admitted")]})
+    patch = deactivation(read(wire.Workload, copy), now)
+
+    assert patch is not None
+    told = patch["status"]["conditions"]
+    assert [(c["type"], c["status"], c["reason"]) for c in told] == [
+        ("Admitted", "True", ""),
+        ("DeactivationTarget", "True", "EvictedOnManagerCluster"),
+    ]
+    assert deactivation(read(wire.Workload, {**copy, "status": {"conditions": told}}), now) is None
+
+
+# --- garbage ----------------------------------------------------------------------------------------------------------
+
+
+def copy_of(name: str, *, uid: str = "", origin: str = "west") -> JSON:
+    annotations = {ORIGIN_UID: uid} if uid else {}
+    return {"metadata": {"name": name, "namespace": "ns", "labels": {ORIGIN_LABEL: origin}, "annotations": annotations}}
+
+
+@pytest.mark.parametrize(
+    ("copy", "is_orphan"),
+    [
+        pytest.param(copy_of("a", uid="1"), False, id="17.2 its original is there"),
+        pytest.param(copy_of("a"), False, id="17.2 made by a manager that wrote no UID"),
+        pytest.param(copy_of("a", uid="2"), True, id="17.2 its original was deleted and made anew"),
+        pytest.param(copy_of("b", uid="1"), True, id="17.2 its original is gone"),
+        pytest.param(copy_of("b", origin="east"), False, id="17.2 of another manager"),
+        pytest.param({"metadata": {"name": "b", "namespace": "ns"}}, False, id="17.2 no copy"),
+    ],
+)
+def test_copies_without_an_original_are_garbage(copy: JSON, *, is_orphan: bool) -> None:
+    assert orphans(ORIGIN, [copy], {"ns/a": "1"}) == ([copy] if is_orphan else [])

@@ -147,6 +147,7 @@ def labels() -> str:
         "api/gang_names.py",
         "api/move_names.py",
         "api/import_names.py",
+        "api/multikueue_names.py",
         "kube/names.py",
         "sandbox/names.py",
     ):

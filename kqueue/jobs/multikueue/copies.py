@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import multikueue_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotation_of, annotations_of, label_of, labels_of, mapping, objects, text, whole
@@ -38,7 +38,7 @@ class Origin:
 
     def is_copy(self, obj: Mapping[str, Any], uid: str) -> bool:
         """Whether an object is the copy of the manager's object with the UID, which may be unknown for old copies."""
-        return self.made(obj) and annotation_of(obj, names.MULTIKUEUE_ORIGIN_UID_ANNOTATION) in ("", uid)
+        return self.made(obj) and annotation_of(obj, multikueue_names.ORIGIN_UID_ANNOTATION) in ("", uid)
 
     def _metadata(self, original: JSON, **labels: str) -> JSON:
         """Return the metadata of a copy: name, labels and annotations; owners and finalizers are of one cluster."""
@@ -48,7 +48,7 @@ class Origin:
             "name": text(original, "metadata", "name"),
             "namespace": text(original, "metadata", "namespace"),
             "labels": {**own, **labels, names.MULTIKUEUE_ORIGIN_LABEL: self.name},
-            "annotations": {**annotations_of(original), names.MULTIKUEUE_ORIGIN_UID_ANNOTATION: uid},
+            "annotations": {**annotations_of(original), multikueue_names.ORIGIN_UID_ANNOTATION: uid},
         }
 
     def workload_copy(self, workload: JSON) -> JSON:
@@ -143,7 +143,7 @@ def deactivation(copy: wire.Workload, now: datetime) -> Patch | None:
     conditions.set(
         names.CONDITION_DEACTIVATION_TARGET,
         status=True,
-        reason=names.REASON_EVICTED_ON_MANAGER_CLUSTER,
+        reason=multikueue_names.REASON_EVICTED_ON_MANAGER_CLUSTER,
         message="The manager cluster has evicted the workload",
     )
     return status_patch(conditions)

@@ -67,7 +67,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class DispatchPolicy:
     """The settings of MultiKueue.
 
     Args:
@@ -99,7 +99,7 @@ class MultiKueueFacts:
     workload: wire.Workload
     entry: wire.AdmissionCheckState
     remotes: Sequence[Remote]
-    policy: Policy
+    policy: DispatchPolicy
     now: datetime
     problem: str = ""
     is_elastic: bool = False

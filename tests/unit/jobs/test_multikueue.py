@@ -12,7 +12,7 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.jobs.multikueue.decision import Ending, MultiKueueDecision, RemoteStep, decide
-from kqueue.jobs.multikueue.facts import INCREMENTAL, MultiKueueFacts, Policy, Remote
+from kqueue.jobs.multikueue.facts import INCREMENTAL, DispatchPolicy, MultiKueueFacts, Remote
 from tests.unit.controllers.builders import condition, make_workload, read, reserved
 
 JSON = dict[str, Any]
@@ -77,7 +77,7 @@ def facts(
     status |= {"admissionChecks": [entry, *entries], "nominatedClusterNames": list(nominated)}
     status |= {"clusterName": cluster} if cluster else {}
     made: wire.Workload = read(wire.Workload, make_workload(**{"status": status, **(workload or {})}))
-    policy = more.pop("policy", Policy())
+    policy = more.pop("policy", DispatchPolicy())
     return MultiKueueFacts(
         workload=made, entry=made.status.admission_checks[0], remotes=remotes, policy=policy, now=NOW, **more
     )
@@ -375,7 +375,7 @@ def test_a_running_workload_needs_no_write() -> None:
         name="multi", state="Ready", message=first.answer.message, last_transition_time=NOW
     )
     again = decide(
-        MultiKueueFacts(workload=asked.workload, entry=entry, remotes=asked.remotes, policy=Policy(), now=NOW)
+        MultiKueueFacts(workload=asked.workload, entry=entry, remotes=asked.remotes, policy=DispatchPolicy(), now=NOW)
     )
     assert again == MultiKueueDecision(status_of="a", again=QUARTER)
 
@@ -421,7 +421,7 @@ def test_a_workload_without_a_cluster_says_so() -> None:
 
 
 SIX = tuple(empty(name) for name in "fedcba")
-BY_STEPS = Policy(dispatcher=INCREMENTAL, step=2)
+BY_STEPS = DispatchPolicy(dispatcher=INCREMENTAL, step=2)
 
 
 @pytest.mark.parametrize(
@@ -429,9 +429,9 @@ BY_STEPS = Policy(dispatcher=INCREMENTAL, step=2)
     [
         pytest.param(facts(*SIX, policy=BY_STEPS), "fe", 4, id="17.2 the first of the config"),
         pytest.param(
-            facts(*SIX, policy=Policy(dispatcher=INCREMENTAL, step=2, keeps_order=False)), "ab", 4, id="17.2 the alphabet"
+            facts(*SIX, policy=DispatchPolicy(dispatcher=INCREMENTAL, step=2, keeps_order=False)), "ab", 4, id="17.2 the alphabet"
         ),
-        pytest.param(facts(*SIX, policy=Policy(dispatcher=INCREMENTAL)), "fed", 4, id="17.2 three by default"),
+        pytest.param(facts(*SIX, policy=DispatchPolicy(dispatcher=INCREMENTAL)), "fed", 4, id="17.2 three by default"),
         pytest.param(
             facts(*SIX, policy=BY_STEPS, since="2025-12-31T23:54:00Z"), "fedc", 4, id="17.2 more after five minutes"
         ),
@@ -472,5 +472,7 @@ def test_rounds_begin_when_the_last_other_check_is_ready() -> None:
 )
 def test_an_external_dispatcher_nominates(nominated: str, want: dict[str, RemoteStep]) -> None:
     """Its names are never overwritten."""
-    found = decide(facts(empty("a"), empty("b"), nominated=nominated, policy=Policy(dispatcher="example.com/best")))
+    found = decide(
+        facts(empty("a"), empty("b"), nominated=nominated, policy=DispatchPolicy(dispatcher="example.com/best"))
+    )
     assert (steps(found), found.nominated) == (want, None)

@@ -81,7 +81,19 @@ async def find_cluster(
     Raises:
         ConfigError: no source applies, or the source cannot be read; names the path and the remedy.
     """
-    source = _source(kubeconfig, context, overrides, clock or SystemClock())
+    return await _cluster(_source(kubeconfig, context, overrides, clock or SystemClock()), overrides)
+
+
+async def cluster_of(name: str, load: Callable[[], Awaitable[Access]], *, clock: Clock | None = None) -> ClusterAccess:
+    """Return the cluster of a source of the caller: `load` reads it, and reads it again when it is refused.
+
+    Raises:
+        ConfigError: the source cannot be read; the text begins with `name`.
+    """
+    return await _cluster(_Source(name, load, _AS_IT_IS, clock or SystemClock()), _AS_IT_IS)
+
+
+async def _cluster(source: _Source, overrides: Overrides) -> ClusterAccess:
     access = await source.load()
     url = urlsplit(access.server)
     from_environment = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
@@ -182,12 +194,12 @@ def _from_files(
 
     async def load() -> Access:
         chosen = choose(read_kubeconfig(files), context, cluster=overrides.cluster, user=overrides.user)
-        return await _access(chosen, overrides.server)
+        return await access_of(chosen, overrides.server)
 
     return _Source(name, load, overrides, clock)
 
 
-async def _access(chosen: SelectedEntries, server: str) -> Access:
+async def access_of(chosen: SelectedEntries, server: str = "") -> Access:
     """Return the access that the entries describe, at `server` where one is given.  TLS is read for https only."""
     cluster, user = chosen.cluster, chosen.user
     server = (server or cluster.text("server")).rstrip("/")

@@ -8,7 +8,7 @@ their file.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,12 +101,25 @@ def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
     current = ""
     for file in files:
         if file.is_file():
-            document = _document(file)
+            document = _document(file.read_bytes, file)
             current = current or str(document.get("current-context") or "")
             _add(clusters, document, "cluster", file)
             _add(users, document, "user", file)
             _add(contexts, document, "context", file)
     return Kubeconfig(clusters, users, contexts, current)
+
+
+def parse_kubeconfig(content: bytes, name: str) -> Kubeconfig:
+    """Return the kubeconfig of a text that is in no file; `name` is its name in messages.
+
+    Raises:
+        ConfigError: it is no kubeconfig.
+    """
+    found: list[dict[str, KubeconfigEntry]] = [{}, {}, {}]
+    document, where = _document(lambda: content, Path(name)), Path(name)
+    for entries, kind in zip(found, ("cluster", "user", "context"), strict=True):
+        _add(entries, document, kind, where)
+    return Kubeconfig(*found, str(document.get("current-context") or ""))
 
 
 def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> SelectedEntries:
@@ -137,13 +150,13 @@ def _named(entries: Mapping[str, KubeconfigEntry], name: str, kind: str, *, by: 
     return entry
 
 
-def _document(file: Path) -> Mapping[str, Any]:
+def _document(read: Callable[[], bytes], file: Path) -> Mapping[str, Any]:
     from yaml import YAMLError
 
     from kqueue.documents import first_document
 
     try:
-        found = first_document(file.read_bytes())
+        found = first_document(read())
     except (OSError, ValueError, YAMLError) as e:
         raise ConfigError(f"{file} cannot be read: {e}") from e
     if found is None:

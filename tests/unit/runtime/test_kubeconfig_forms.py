@@ -84,7 +84,7 @@ async def test_a_form_means_what_the_client_library_says(
     loader = _library().kube_config
     await loader.load_kube_config_from_dict(loader.KubeConfigMerger(str(path)).config, client_configuration=theirs)
 
-    access = await module._access(choose(read_kubeconfig([path]), None), "")
+    access = await module.access_of(choose(read_kubeconfig([path]), None), "")
 
     assert access.identity.authorization == header == theirs.api_key.get("BearerToken")
     assert access.server == theirs.host
@@ -309,7 +309,7 @@ async def test_a_plugin_says_who_we_are_and_the_rest_is_read_by_us(
     run = {"apiVersion": version, "command": sys.executable, "args": [str(plugin)], "interactiveMode": "Never"}
     path = write(tmp_path / "config", document({"exec": run}, **{"certificate-authority": "ca.crt"}))
 
-    access = await module._access(choose(read_kubeconfig([path]), None), "")
+    access = await module.access_of(choose(read_kubeconfig([path]), None), "")
 
     certificate = access.identity.certificate
     assert (access.identity.authorization, certificate.content if certificate else None) == want

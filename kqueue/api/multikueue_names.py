@@ -6,6 +6,8 @@ from typing import Final
 
 ORIGIN_UID_ANNOTATION: Final = "kueue.x-k8s.io/multikueue-origin-uid"
 """On remote objects: UID of the object of the manager of which they are copies."""
+REASON_ACTIVE: Final = "Active"
+"""Active, MultiKueueCluster and AdmissionCheck: it can be used."""
 KUBECONFIG_KEY: Final = "kubeconfig"
 """Key of the data of a Secret that a MultiKueueCluster names."""
 EVENT_MULTIKUEUE: Final = "MultiKueue"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from kqueue.api import multikueue_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import put
-from kqueue.jobs.fields import JSON, annotation_of, annotations_of, label_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import CompletedKind, JobKind
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
@@ -32,13 +32,13 @@ class Origin:
         """The selector of all copies of the manager on a worker cluster."""
         return f"{names.MULTIKUEUE_ORIGIN_LABEL}={self.name}"
 
-    def made(self, obj: Mapping[str, Any]) -> bool:
+    def made(self, labels: Mapping[str, str]) -> bool:
         """Whether the manager created an object of a worker cluster.  No other object is ever touched."""
-        return label_of(obj, names.MULTIKUEUE_ORIGIN_LABEL) == self.name
+        return labels.get(names.MULTIKUEUE_ORIGIN_LABEL) == self.name
 
-    def is_copy(self, obj: Mapping[str, Any], uid: str) -> bool:
-        """Whether an object is the copy of the manager's object with the UID, which may be unknown for old copies."""
-        return self.made(obj) and annotation_of(obj, multikueue_names.ORIGIN_UID_ANNOTATION) in ("", uid)
+    def is_copy(self, labels: Mapping[str, str], annotations: Mapping[str, str], uid: str) -> bool:
+        """Whether an object is the copy of the manager's object with the UID; an old manager wrote no UID."""
+        return self.made(labels) and annotations.get(multikueue_names.ORIGIN_UID_ANNOTATION, uid) == uid
 
     def _metadata(self, original: JSON, **labels: str) -> JSON:
         """Return the metadata of a copy: name, labels and annotations; owners and finalizers are of one cluster."""
@@ -147,19 +147,3 @@ def deactivation(copy: wire.Workload, now: datetime) -> Patch | None:
         message="The manager cluster has evicted the workload",
     )
     return status_patch(conditions)
-
-
-def orphans(origin: Origin, copies: Sequence[JSON], known: Mapping[str, str]) -> list[JSON]:
-    """Return the copies whose original is gone.
-
-    Args:
-        origin: the mark of this manager.
-        copies: Workloads of a worker cluster.
-        known: UIDs of the manager's Workloads by namespace/name.
-    """
-    found = []
-    for copy in copies:
-        key = f"{text(copy, 'metadata', 'namespace')}/{text(copy, 'metadata', 'name')}"
-        if origin.made(copy) and (key not in known or not origin.is_copy(copy, known[key])):
-            found.append(copy)
-    return found

@@ -12,8 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from kqueue.api.definitions import KINDS
+from kqueue.api.multikueue_cluster import MultiKueueCluster
+from kqueue.api.multikueue_config import MultiKueueConfig
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
-from kqueue.api.wire import core, provisioning
+from kqueue.api.wire import core, multikueue, provisioning
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.watches import Watches
 
@@ -73,6 +75,12 @@ def test_the_config_of_provisioning_checks_is_in_step_with_its_model() -> None:
     """It is watched only where the controller of the check runs."""
     config = provisioning.ProvisioningRequestConfig
     assert list(differences(config, ProvisioningRequestConfig, config.__name__)) == []
+
+
+@pytest.mark.parametrize("kind", [MultiKueueCluster, MultiKueueConfig], ids=lambda kind: kind.__name__)
+def test_a_kind_of_multikueue_is_in_step_with_its_model(kind: type[BaseModel]) -> None:
+    """It is watched only where the controller of the check runs."""
+    assert list(differences(getattr(multikueue, kind.__name__), kind, kind.__name__)) == []
 
 
 def test_every_kind_with_a_struct_is_watched_and_compared() -> None:

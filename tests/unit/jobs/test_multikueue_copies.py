@@ -19,7 +19,6 @@ from kqueue.jobs.multikueue.copies import (
     deactivation,
     dispatch_problem,
     managed_by_path,
-    orphans,
     status_back,
 )
 from kqueue.jobs.patch import apply_merge_patch
@@ -244,24 +243,24 @@ def test_a_worker_is_told_once_to_evict() -> None:
     assert deactivation(read(wire.Workload, {**copy, "status": {"conditions": told}}), now) is None
 
 
-# --- garbage ----------------------------------------------------------------------------------------------------------
+# --- whose a copy is ----------------------------------------------------------------------------------------------
 
 
-def copy_of(name: str, *, uid: str = "", origin: str = "west") -> JSON:
+def copy_of(*, uid: str = "", origin: str = "west") -> JSON:
     annotations = {ORIGIN_UID: uid} if uid else {}
-    return {"metadata": {"name": name, "namespace": "ns", "labels": {ORIGIN_LABEL: origin}, "annotations": annotations}}
+    return {"metadata": {"name": "a", "namespace": "ns", "labels": {ORIGIN_LABEL: origin}, "annotations": annotations}}
 
 
 @pytest.mark.parametrize(
-    ("copy", "is_orphan"),
+    ("copy", "made", "is_copy"),
     [
-        pytest.param(copy_of("a", uid="1"), False, id="17.2 its original is there"),
-        pytest.param(copy_of("a"), False, id="17.2 made by a manager that wrote no UID"),
-        pytest.param(copy_of("a", uid="2"), True, id="17.2 its original was deleted and made anew"),
-        pytest.param(copy_of("b", uid="1"), True, id="17.2 its original is gone"),
-        pytest.param(copy_of("b", origin="east"), False, id="17.2 of another manager"),
-        pytest.param({"metadata": {"name": "b", "namespace": "ns"}}, False, id="17.2 no copy"),
+        pytest.param(copy_of(uid="1"), True, True, id="17.2 of this object"),
+        pytest.param(copy_of(), True, True, id="17.2 made by a manager that wrote no UID"),
+        pytest.param(copy_of(uid="2"), True, False, id="17.2 of an object that had the name before"),
+        pytest.param(copy_of(uid="1", origin="east"), False, False, id="17.2 of another manager"),
+        pytest.param({"metadata": {"name": "a"}}, False, False, id="17.2 a user's own object"),
     ],
 )
-def test_copies_without_an_original_are_garbage(copy: JSON, *, is_orphan: bool) -> None:
-    assert orphans(ORIGIN, [copy], {"ns/a": "1"}) == ([copy] if is_orphan else [])
+def test_a_copy_is_known_by_its_marks(copy: JSON, made: bool, is_copy: bool) -> None:
+    labels, annotations = copy["metadata"].get("labels", {}), copy["metadata"].get("annotations", {})
+    assert (ORIGIN.made(labels), ORIGIN.is_copy(labels, annotations, "1")) == (made, is_copy)

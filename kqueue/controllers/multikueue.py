@@ -1,0 +1,172 @@
+"""Answers AdmissionChecks of controller `kueue.x-k8s.io/multikueue`: another cluster runs the job.
+
+The reconciler of a Workload decides by all facts, writes what changes on the manager's own cluster, and enqueues the
+Workload on every cluster on which a step is due.  There the decision is made again and that one step taken, so nothing
+that a worker does or fails to do delays the manager.  The rules are in `kqueue.jobs.multikueue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from kqueue import model
+from kqueue.api import multikueue_names as words
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.multikueue_steps import RemoteSteps
+from kqueue.controllers.multikueue_view import MultiKueueView
+from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.worker_cluster import (
+    WorkerCluster,
+    WorkerLink,
+)
+from kqueue.controllers.workload_book import WorkloadBook
+from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.errors import InvalidError, NotFoundError
+from kqueue.jobs.check_entry import answered
+from kqueue.jobs.fields import text
+from kqueue.jobs.multikueue.copies import status_back
+from kqueue.jobs.multikueue.decision import MultiKueueDecision, decide
+from kqueue.jobs.multikueue.facts import MultiKueueFacts
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.store import split_key
+from kqueue.state import status
+
+_log = structlog.get_logger(__name__)
+
+
+class MultiKueueChecks:
+    """The reconciler of Workloads with a MultiKueue check, on the manager's own cluster."""
+
+    def __init__(
+        self,
+        workloads: WorkloadBook,
+        view: MultiKueueView,
+        clusters: Mapping[str, WorkerCluster],
+        *,
+        client: Client,
+        steps: WorkloadSteps,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        """`clusters` are the connections by name; `steps` finish Workloads."""
+        self._workloads, self._view, self._clusters = workloads, view, clusters
+        self._client, self._steps, self._recorder, self._clock = client, steps, recorder, clock
+
+    async def reconcile(self, key: str) -> Result:
+        """Write what changes on the manager's cluster, and enqueue the Workload where a step is due."""
+        workload = self._workloads.newest(key)
+        facts = self._view.facts(workload) if workload is not None else None
+        if workload is None or facts is None:
+            self._clean_up(key)
+            return Result()
+        decision = decide(facts)
+        if decision.status_of:
+            await self._bring_status(facts, decision.status_of)
+        if decision.end is not None:
+            await self._steps.finish(workload, decision.end.reason, decision.end.message)
+        else:
+            await self._write(key, facts, decision)
+        for cluster in decision.steps:
+            if cluster in self._clusters:
+                self._clusters[cluster].enqueue(key)
+        return Result(requeue_after=decision.again.total_seconds() if decision.again is not None else None)
+
+    def _clean_up(self, key: str) -> None:
+        """Enqueue a Workload that has no check on all clusters with copies, which are deleted there."""
+        for cluster in self._clusters.values():
+            if cluster.link is not None and key in cluster.link.copied():
+                cluster.enqueue(key)
+
+    def collect_garbage(self) -> None:
+        """Enqueue all copies whose Workload is gone."""
+        for cluster in self._clusters.values():
+            for key in cluster.link.copied() if cluster.link is not None else ():
+                if self._workloads.newest(key) is None:
+                    cluster.enqueue(key)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    async def _write(self, key: str, facts: MultiKueueFacts, decision: MultiKueueDecision) -> None:
+        """Write the answer and the clusters, unless what they were decided by has changed."""
+        since, before = status.Stamp(self._clock.now()).text, facts.workload
+
+        def change(now: wire.Workload) -> status.Patch | None:
+            if not _is_same(now, before):
+                return None
+            fields: status.Patch = {}
+            if decision.answer is not None:
+                entries = answered(now.status.admission_checks, {facts.entry.name: decision.answer}, since)
+                fields |= {"admissionChecks": entries} if entries is not None else {}
+            if decision.nominated is not None:
+                fields["nominatedClusterNames"] = list(decision.nominated) or None
+            if decision.cluster:
+                fields["clusterName"] = decision.cluster
+            return {"status": fields} if fields else None
+
+        written = await self._workloads.write(key, change)
+        answer = decision.answer
+        if written is not None and answer is not None and answer.state != facts.entry.state:
+            message = (
+                f"AdmissionCheck {facts.entry.name} went from {facts.entry.state} to {answer.state}: {answer.message}"
+            )
+            self._recorder.record(
+                workload_reference(written), reason=words.EVENT_MULTIKUEUE, message=message, warning=decision.is_fault
+            )
+            _log.info("multikueue check answered", workload=key, state=answer.state)
+
+    async def _bring_status(self, facts: MultiKueueFacts, cluster: str) -> None:
+        """Give the manager's job the status of its copy.  What the API server refuses must not hold up the rest."""
+        owner, remote = self._view.owner(facts.workload), facts.remote(cluster)
+        if owner.kind is None or owner.job is None or remote is None or remote.job is None:
+            return
+        patch = status_back(owner.kind, owner.job, remote.job)
+        if not patch:
+            return
+        resource, (namespace, name) = kinds.resource_of(owner.kind), split_key(owner.key)
+        lock = {"metadata": {"resourceVersion": text(owner.job, "metadata", "resourceVersion")}}
+        try:
+            await self._client.patch(resource, name, {**lock, **patch}, namespace, subresource="status")
+        except NotFoundError:
+            return
+        except InvalidError as e:
+            message = f"The status of the job on {cluster} is refused here: {e}"
+            reference = workload_reference(facts.workload)
+            self._recorder.record(reference, reason=words.EVENT_MULTIKUEUE, message=message, warning=True, once=True)
+
+
+def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
+    """Whether a decision about the Workload is still valid."""
+    reserved, evicted = names.CONDITION_QUOTA_RESERVED, names.CONDITION_EVICTED
+    return (
+        now.metadata.uid == then.metadata.uid
+        and model.since(now, reserved) == model.since(then, reserved)
+        and model.condition_true(now, evicted) == model.condition_true(then, evicted)
+        and now.status.admission_checks == then.status.admission_checks
+        and now.status.cluster_name == then.status.cluster_name
+        and now.status.nominated_cluster_names == then.status.nominated_cluster_names
+    )
+
+
+class ClusterSteps:
+    """Takes the step that is due for a Workload on one cluster."""
+
+    def __init__(self, workloads: WorkloadBook, view: MultiKueueView, steps: RemoteSteps) -> None:
+        self._workloads, self._view, self._steps = workloads, view, steps
+
+    async def reconcile(self, link: WorkerLink, key: str) -> Result:
+        """Decide anew, and take the step of the cluster of this link."""
+        workload = self._workloads.newest(key)
+        facts = self._view.facts(workload) if workload is not None else None
+        if workload is None or (facts is None and self._view.is_dropped(workload)):
+            await self._steps.delete(link, key)
+        elif facts is not None:
+            step = decide(facts).steps.get(link.cluster)
+            if step is not None:
+                await self._steps.take(step, link, workload, self._view.owner(workload))
+        return Result()

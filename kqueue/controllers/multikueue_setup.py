@@ -1,0 +1,199 @@
+"""Connects the parts of MultiKueue: watches, connections to worker clusters, reconcilers, and events between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire import multikueue as api
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.check_answers import CheckActivity, is_of
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
+from kqueue.controllers.multikueue_steps import RemoteSteps
+from kqueue.controllers.multikueue_view import CONTROLLER, DispatchedJob, MultiKueueSources, MultiKueueView
+from kqueue.controllers.raw import key_of
+from kqueue.controllers.record import Reporter
+from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerTools, identity_of
+from kqueue.controllers.worker_clusters import WorkerClusters
+from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
+from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.multikueue.copies import Origin, managed_by_path
+from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.kinds import GroupKind
+from kqueue.runtime.client import Client
+from kqueue.runtime.store import Store, split_key
+
+
+def jobs_by_owner(
+    known: Mapping[GroupKind, tuple[JobKind, Store[JSON]]],
+) -> Callable[[wire.Workload], DispatchedJob]:
+    """Return a function that finds the job of a Workload among the enabled kinds, with the UID that it is owned by."""
+
+    def job_of(workload: wire.Workload) -> DispatchedJob:
+        for owner in owner_keys(workload):
+            group, kind, namespace, name = owner.split("/")
+            found = known.get((group, kind))
+            if found is None:
+                continue
+            job = found[1].get(f"{namespace}/{name}")
+            uids = {each.uid for each in workload.metadata.owner_references if each.controller}
+            is_it = job is not None and mapping(job, "metadata").get("uid") in uids
+            return DispatchedJob(found[0], job if is_it else None)
+        return DispatchedJob()
+
+    return job_of
+
+
+def policy_of(manager: Manager) -> DispatchPolicy:
+    """Return the settings of the dispatcher."""
+    settings, enabled = manager.config.multi_kueue, manager.config.enabled
+    steps = settings.incremental_dispatcher_config
+    return DispatchPolicy(
+        dispatcher=settings.dispatcher_name,
+        step=steps.step_size if steps is not None and enabled("MultiKueueIncrementalDispatcherConfig") else 3,
+        keeps_order=enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+        lost_after=settings.worker_lost_timeout,
+    )
+
+
+class _Parts:
+    """The parts of one process."""
+
+    def __init__(self, manager: Manager) -> None:
+        watches, self._manager = manager.watches, manager
+        self.origin = Origin(manager.config.multi_kueue.origin)
+        self.dispatched = [kind for kind in manager.kinds if managed_by_path(kind)]
+        self.objects = watches.watch(kinds.MULTIKUEUE_CLUSTERS, api.MultiKueueCluster)
+        self.configs = watches.watch(kinds.MULTIKUEUE_CONFIGS, api.MultiKueueConfig)
+        folder = KUBECONFIG_FOLDER if manager.config.enabled("MultiKueueKubeConfigPathValidation") else None
+        self._sources = WorkerSources(manager.client, manager.config.namespace, clock=manager.clock, folder=folder)
+        self._tools = WorkerTools(
+            origin=self.origin,
+            kinds=self.dispatched,
+            switches=manager.switches,
+            clock=manager.clock,
+            identity=partial(identity_of, manager.client),
+        )
+        writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
+        self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
+        self.view = self._make_view()
+        remote = RemoteSteps(manager.client, self.origin, manager.clock)
+        self._steps = ClusterSteps(manager.workload_writer, self.view, remote)
+        self.checks = MultiKueueChecks(
+            manager.workload_writer,
+            self.view,
+            self.clusters.connected,
+            client=manager.client,
+            steps=manager.steps,
+            recorder=manager.recorder(Reporter.WORKLOADS),
+            clock=manager.clock,
+        )
+        activity = CheckActivity(
+            manager.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck),
+            self.view.activity,
+            manager.clock,
+        )
+        self.of_workloads = manager.controller("multikueue", self.checks.reconcile, workers=4)
+        self.of_checks = manager.controller("multikueue_check", activity.reconcile)
+        self.of_clusters = manager.controller("multikueue_cluster", self.clusters.reconcile)
+
+    def _make_view(self) -> MultiKueueView:
+        manager, watches = self._manager, self._manager.watches
+        known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
+        sources = MultiKueueSources(
+            check=watches.checks.store.get,
+            config=self.configs.store.get,
+            clusters=self.clusters.connected,
+            job=jobs_by_owner(known),
+        )
+        elastic = manager.switches.elastic_jobs
+        policy = policy_of(manager)
+        return MultiKueueView(sources, origin=self.origin, policy=policy, elastic=elastic, clock=manager.clock)
+
+    def _connection(self, cluster: api.MultiKueueCluster) -> WorkerCluster:
+        name = cluster.metadata.name
+
+        async def connect(content: bytes) -> Client:
+            client = await self._sources.connect(name, content)
+            return client.fenced(self._manager.leads)
+
+        handlers = WorkerHandlers(
+            source=self._sources.of(cluster),
+            connect=connect,
+            step=self._steps.reconcile,
+            on_copy=self.of_workloads.enqueue,
+            on_state=partial(self.on_state, name),
+        )
+        return WorkerCluster(name, handlers, self._tools)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def on_state(self, cluster: str) -> None:
+        """Tell users that a cluster was connected or lost, and decide again about all workloads."""
+        self.of_clusters.enqueue(cluster)
+        self.on_config(None, None)
+
+    def on_config(self, _old: object, _new: object) -> None:
+        """Judge all checks again, and decide about all workloads that have one."""
+        for check in self._manager.watches.checks.store.values():
+            if is_of(check, CONTROLLER):
+                self.of_checks.enqueue(check.metadata.name)
+        for workload in self._manager.watches.workloads.store.values():
+            if self.view.entry(workload) is not None:
+                self.of_workloads.enqueue(model.workload_key(workload))
+
+    def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
+        """Take in an event of an AdmissionCheck."""
+        if old is not None and new is not None and old.spec == new.spec:
+            if old.status != new.status and is_of(new, CONTROLLER):
+                self.of_checks.enqueue(new.metadata.name)
+        elif is_of(old, CONTROLLER) or is_of(new, CONTROLLER):
+            self.on_config(old, new)
+
+    def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """Take in an event of a Workload of the manager."""
+        for seen in (old, new):
+            if seen is not None and self.view.entry(seen) is not None:
+                self.of_workloads.enqueue(model.workload_key(seen))
+
+    def on_cluster(self, old: api.MultiKueueCluster | None, new: api.MultiKueueCluster | None) -> None:
+        """Take in an event of a MultiKueueCluster: its condition stays what its connection says."""
+        self.clusters.on_cluster(old, new)
+        if new is not None and old is not None and old.status != new.status:
+            self.of_clusters.enqueue(new.metadata.name)
+        elif old is None or new is None:
+            self.on_config(old, new)
+
+    def on_job(self, kind: JobKind, old: JSON | None, new: JSON | None) -> None:
+        """Take in an event of a job that names this controller."""
+        seen = new if new is not None else old
+        if seen is None or kind.managed_by(seen) != names.MULTIKUEUE_CONTROLLER:
+            return
+        owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key_of(seen)))
+        for key in self._manager.watches.workloads.store.keys_by_index(OWNER_INDEX, owner):
+            self.of_workloads.enqueue(key)
+
+    async def collect(self) -> None:
+        """Delete copies without an original every interval, until cancelled; an interval of 0: never."""
+        seconds = self._manager.config.multi_kueue.gc_interval.total_seconds()
+        while seconds > 0:
+            await self._manager.clock.sleep(seconds)
+            self.checks.collect_garbage()
+
+
+def setup(manager: Manager) -> None:
+    """Add the connections to worker clusters, and the reconcilers of checks and of the Workloads that have one."""
+    parts, watches = _Parts(manager), manager.watches
+    manager.background += [parts.clusters.run, parts.collect]
+    parts.objects.subscribe(parts.on_cluster)
+    parts.configs.subscribe(parts.on_config)
+    watches.checks.subscribe(parts.on_check)
+    watches.workloads.subscribe(parts.on_workload)
+    for kind in parts.dispatched:
+        watches.jobs[kind.framework].subscribe(partial(parts.on_job, kind))

@@ -1,0 +1,120 @@
+"""Takes the steps for one workload on one worker cluster.  Each may be repeated, and none touches a foreign object."""
+
+from __future__ import annotations
+
+import structlog
+
+from kqueue import model
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.multikueue_view import DispatchedJob
+from kqueue.controllers.raw import key_of
+from kqueue.controllers.resources import WORKLOADS, resource_of
+from kqueue.controllers.worker_cluster import WorkerLink
+from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kqueue.jobs.fields import JSON, labels_of, text
+from kqueue.jobs.multikueue.copies import Origin, caught_up, deactivation
+from kqueue.jobs.multikueue.decision import RemoteStep
+from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import split_key
+
+_log = structlog.get_logger(__name__)
+
+
+class RemoteSteps:
+    """Writes copies on worker clusters."""
+
+    def __init__(self, client: Client, origin: Origin, clock: Clock) -> None:
+        """`client` is that of the manager's own cluster."""
+        self._client, self._origin, self._clock = client, origin, clock
+
+    async def take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
+        """Take one step for a Workload of the manager and its job."""
+        key = model.workload_key(workload)
+        match step:
+            case RemoteStep.CREATE:
+                await self._create(link, key)
+            case RemoteStep.RUN:
+                await self._run(link, key, owner)
+            case RemoteStep.CATCH_UP:
+                await self._catch_up(link, workload)
+            case RemoteStep.DEACTIVATE:
+                await self._deactivate(link, key)
+            case RemoteStep.DELETE:
+                await self.delete(link, key)
+
+    async def delete(self, link: WorkerLink, key: str) -> None:
+        """Delete the copies of the job and of the Workload of a key."""
+        namespace, name = split_key(key)
+        for resource, job in link.jobs_of(key):
+            await self._delete(link, resource, job)
+        copy = link.workloads.store.get(key)
+        if copy is not None and self._origin.made(copy.metadata.labels) and copy.metadata.deletion_timestamp is None:
+            await self._end(link, WORKLOADS, name, namespace, copy.metadata.uid)
+
+    async def _delete(self, link: WorkerLink, resource: ResourceType, job: JSON) -> None:
+        meta = job["metadata"]
+        if self._origin.made(labels_of(job)) and not meta.get("deletionTimestamp"):
+            await self._end(link, resource, meta["name"], meta["namespace"], meta["uid"])
+
+    async def _end(self, link: WorkerLink, resource: ResourceType, name: str, namespace: str, uid: str) -> None:
+        try:
+            await link.client.delete(resource, name, namespace, uid=uid, propagation=Propagation.BACKGROUND)
+        except (NotFoundError, ConflictError):
+            return  # it is gone, or another object has its name by now
+        _log.info("copy deleted", cluster=link.cluster, resource=str(resource), copy=f"{namespace}/{name}")
+
+    async def _create(self, link: WorkerLink, key: str) -> None:
+        namespace, name = split_key(key)
+        original = await self._client.get_json(WORKLOADS, name, namespace)
+        try:
+            await link.client.create(WORKLOADS, self._origin.workload_copy(original))
+        except AlreadyExistsError:
+            present = await link.client.get_json(WORKLOADS, name, namespace)
+            if not self._origin.made(labels_of(present)):
+                link.taken.remember(key, None)
+                link.changed(key)
+            return
+        _log.info("workload copied", cluster=link.cluster, workload=key)
+
+    async def _run(self, link: WorkerLink, key: str, owner: DispatchedJob) -> None:
+        """Create the copy of the job; an older copy of ours that has its name goes first, and the watch tells its end.
+
+        Raises:
+            AlreadyExistsError: a job that this manager did not make has the name.
+        """
+        kind, job = owner.kind, owner.job
+        if kind is None or job is None:
+            return
+        resource, (namespace, name) = resource_of(kind), split_key(key_of(job))
+        older = link.jobs[kind.framework].store.get(owner.key)
+        if older is not None:
+            await self._delete(link, resource, older)
+            return
+        workload = await self._client.get_json(WORKLOADS, split_key(key)[1], namespace)
+        original = await self._client.get_json(resource, name, namespace)
+        try:
+            await link.client.create(resource, self._origin.job_copy(kind, original, workload))
+        except AlreadyExistsError:
+            if not self._origin.made(labels_of(await link.client.get_json(resource, name, namespace))):
+                raise
+            return  # the watch has yet to report it
+        _log.info("job copied", cluster=link.cluster, job=owner.key)
+
+    async def _catch_up(self, link: WorkerLink, workload: wire.Workload) -> None:
+        name, namespace = workload.metadata.name, workload.metadata.namespace
+        copy = await link.client.get_json(WORKLOADS, name, namespace)
+        patch = caught_up(workload, copy)
+        if patch and self._origin.made(labels_of(copy)):
+            lock = {"metadata": {"resourceVersion": text(copy, "metadata", "resourceVersion")}}
+            await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace)
+
+    async def _deactivate(self, link: WorkerLink, key: str) -> None:
+        namespace, name = split_key(key)
+        copy = await link.client.get(WORKLOADS, name, namespace, decode=wire.Workload)
+        patch = deactivation(copy, self._clock.now())
+        if patch is not None and self._origin.made(copy.metadata.labels):
+            lock = {"metadata": {"resourceVersion": copy.metadata.resource_version}}
+            await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace, subresource="status")
+            _log.info("copy deactivated", cluster=link.cluster, workload=key)

@@ -1,0 +1,170 @@
+"""What a manager knows of its workloads on worker clusters, from its own watches and theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kqueue import model
+from kqueue.api import multikueue_names as words
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire import multikueue as api
+from kqueue.clock import Clock
+from kqueue.controllers.check_answers import Activity, is_of
+from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.multikueue.copies import Origin, dispatch_problem
+from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
+from kqueue.jobs.rules import asks_for_slices
+from kqueue.runtime.store import object_key
+
+CONTROLLER = names.MULTIKUEUE_CONTROLLER
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchedJob:
+    """The owner of a workload: its kind (None: not enabled) and the object (None: not known, or replaced)."""
+
+    kind: JobKind | None = None
+    job: JSON | None = None
+
+    @property
+    def key(self) -> str:
+        """Namespace and name of the job; empty without one."""
+        if self.job is None:
+            return ""
+        return object_key(text(self.job, "metadata", "namespace"), text(self.job, "metadata", "name"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiKueueSources:
+    """Where the view finds objects, by name; functions return None for objects that do not exist."""
+
+    check: Callable[[str], wire.AdmissionCheck | None]
+    config: Callable[[str], api.MultiKueueConfig | None]
+    clusters: Mapping[str, WorkerCluster]
+    job: Callable[[wire.Workload], DispatchedJob]
+
+
+class MultiKueueView:
+    """Collects the facts about one workload, or one check."""
+
+    def __init__(
+        self, sources: MultiKueueSources, *, origin: Origin, policy: DispatchPolicy, elastic: bool, clock: Clock
+    ) -> None:
+        """`elastic`: workload slices are enabled."""
+        self._sources, self.origin, self._policy = sources, origin, policy
+        self._elastic, self._clock = elastic, clock
+
+    def entry(self, workload: wire.Workload) -> wire.AdmissionCheckState | None:
+        """Return the Workload's check of this controller; None: it has none."""
+        entries = workload.status.admission_checks
+        return next((entry for entry in entries if is_of(self._sources.check(entry.name), CONTROLLER)), None)
+
+    def is_dropped(self, workload: wire.Workload) -> bool:
+        """Whether no worker cluster is to run the workload any more, because its queue has no such check.
+
+        A check whose object is missing may come back: whoever deletes it must not end the work on all clusters.
+        """
+        entries = workload.status.admission_checks
+        if not entries:
+            return not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        return self.entry(workload) is None and all(self._sources.check(each.name) is not None for each in entries)
+
+    def owner(self, workload: wire.Workload) -> DispatchedJob:
+        """Return the job of a workload."""
+        return self._sources.job(workload)
+
+    def facts(self, workload: wire.Workload) -> MultiKueueFacts | None:
+        """Return the facts about a workload; None: it has no check of this controller."""
+        entry = self.entry(workload)
+        if entry is None:
+            return None
+        owner = self._sources.job(workload)
+        return MultiKueueFacts(
+            workload=workload,
+            entry=entry,
+            remotes=self._remotes(workload, entry, owner),
+            policy=self._policy,
+            now=self._clock.now(),
+            problem=dispatch_problem(owner.kind, owner.job),
+            is_elastic=self._elastic and asks_for_slices({"metadata": {"annotations": workload.metadata.annotations}}),
+        )
+
+    def _remotes(
+        self, workload: wire.Workload, entry: wire.AdmissionCheckState, owner: DispatchedJob
+    ) -> Sequence[Remote]:
+        found = self.config_of(self._sources.check(entry.name))
+        offered = [] if isinstance(found, str) else found
+        known, winner = self._sources.clusters, workload.status.cluster_name
+        others = [name for name in known if name not in offered]
+        gone = [winner] if winner and winner not in known and winner not in offered else []
+        remotes = [
+            self._remote(name, workload, owner, is_offered=name in offered) for name in (*offered, *others, *gone)
+        ]
+        return [r for r in remotes if r.is_offered or r.has_copies or r.cluster == winner]
+
+    def _remote(self, name: str, workload: wire.Workload, owner: DispatchedJob, *, is_offered: bool) -> Remote:
+        cluster = self._sources.clusters.get(name)
+        link = cluster.link if cluster is not None else None
+        if cluster is None or link is None:
+            since = cluster.lost_since if cluster is not None else None
+            return Remote(cluster=name, is_offered=is_offered, is_connected=False, lost_since=since)
+        key, meta = model.workload_key(workload), workload.metadata
+        copy = link.workloads.store.get(key)
+        is_leaving = copy is not None and (
+            copy.metadata.deletion_timestamp is not None
+            or not self.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
+        )
+        return Remote(
+            cluster=name,
+            is_offered=is_offered,
+            workload=copy,
+            is_leaving=is_leaving,
+            is_taken=copy is None and key in link.taken,
+            job=self.job_copy(link, owner),
+        )
+
+    def job_copy(self, link: WorkerLink, owner: DispatchedJob) -> JSON | None:
+        """Return the copy of a job; None: there is none, or it is of a job that had the name before, or leaves."""
+        jobs = link.jobs.get(owner.kind.framework) if owner.kind is not None else None
+        copy = jobs.store.get(owner.key) if jobs is not None and owner.job is not None else None
+        if copy is None or copy["metadata"].get("deletionTimestamp"):
+            return None
+        uid = text(owner.job, "metadata", "uid")
+        return copy if self.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
+
+    # --- checks --------------------------------------------------------------------------------------------------
+
+    def config_of(self, check: wire.AdmissionCheck | None) -> Sequence[str] | str:
+        """Return the clusters of a check in their order, or why it has none."""
+        where = check.spec.parameters if check is not None and check.spec is not None else None
+        kind = names.MULTIKUEUE_CONFIG_KIND
+        if where is None:
+            return f"spec.parameters is missing; name a {kind}"
+        if (where.api_group, where.kind) != (names.GROUP, kind):
+            return f"spec.parameters names {where.kind} of {where.api_group}; name a {kind} of {names.GROUP}"
+        config = self._sources.config(where.name)
+        return list(config.spec.clusters) if config is not None else f"{kind} {where.name} not found; create it"
+
+    def activity(self, check: wire.AdmissionCheck) -> Activity | None:
+        """Return whether a check can be used; None: another controller answers it."""
+        if not is_of(check, CONTROLLER):
+            return None
+        clusters = self.config_of(check)
+        if isinstance(clusters, str):
+            return Activity(False, words.REASON_BAD_CONFIG, clusters)
+        known = self._sources.clusters
+        missing = [name for name in clusters if name not in known]
+        inactive = [name for name in clusters if name in known and known[name].link is None]
+        said = [
+            f"{what}: {', '.join(which)}" for what, which in (("missing", missing), ("inactive", inactive)) if which
+        ]
+        problem = f"Clusters that cannot be used: {'; '.join(said)}"
+        if len(missing) + len(inactive) == len(clusters):
+            return Activity(False, words.REASON_NO_USABLE_CLUSTERS, problem)
+        if said:
+            return Activity(True, words.REASON_SOME_ACTIVE_CLUSTERS, problem)
+        return Activity(True, words.REASON_ACTIVE, "All clusters can be used")

@@ -1,0 +1,338 @@
+"""The connection to one worker cluster: opened, watched over, and opened again with its own client and its own task.
+
+Requests to a worker wait in lanes of that worker alone, and steps on it are taken by a work queue of its own.  So a
+worker that is lost, or answers slowly, delays only what is to happen there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from kqueue.api import multikueue_names as words
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.raw import RawObject, as_json, key_of
+from kqueue.controllers.resources import NAMESPACES, WORKLOADS, resource_of
+from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, NotFoundError
+from kqueue.jobs import rules
+from kqueue.jobs.fields import JSON
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.multikueue.copies import Origin
+from kqueue.jobs.switches import JobFeatures
+from kqueue.runtime.backoff import Backoff
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Controller, ControllerSettings, Result
+from kqueue.runtime.deadline import cancel_and_wait, within
+from kqueue.runtime.kubeconfig_secret import InsecureKubeconfigError
+from kqueue.runtime.own_writes import OwnWrites
+from kqueue.runtime.reflector import Projection, Reflector, Selection, WatchSettings
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import object_key, split_key
+
+_log = structlog.get_logger(__name__)
+
+_WORKLOAD = "workload"
+"""Index of copies of jobs by the Workload that they name."""
+_TAKEN_SECONDS = 300.0
+"""Seconds after which a name that was taken is tried again."""
+_IDENTITY = "kube-system"
+"""The namespace that every cluster has, and whose UID no two clusters share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTimes:
+    """Seconds."""
+
+    retry_base: float = 5.0
+    """First pause before another attempt to connect; doubles.  Source: Kueue."""
+    retry_max: float = 320.0
+    """Longest pause: 5 s doubled in 7 steps.  Source: Kueue."""
+    probe: float = 10.0
+    """Pause between two looks whether the cluster answers and its kubeconfig is still the same."""
+    answer: float = 10.0
+    """Time within which the cluster answers a probe."""
+    sync: float = 60.0
+    """Time within which all watches have begun."""
+    silence: float = 150.0
+    """A watch without data for so long is lost: servers send bookmarks about each minute."""
+    step: float = 30.0
+    """Time limit of the steps for one workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTools:
+    """What all worker clusters of a manager share.
+
+    Args:
+        kinds: the kinds of jobs that workers can run.
+        identity: returns the UID by which the manager's own cluster is known; empty: it cannot be read.
+    """
+
+    origin: Origin
+    kinds: Sequence[JobKind]
+    switches: JobFeatures
+    clock: Clock
+    identity: Callable[[], Awaitable[str]]
+    times: WorkerTimes = WorkerTimes()
+
+
+class WorkerSourceError(KqueueError):
+    """The kubeconfig of a worker cluster cannot be had.  The text says why and what to do."""
+
+    def __init__(self, message: str, reason: str = words.REASON_BAD_KUBE_CONFIG) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHandlers:
+    """Functions that a worker cluster calls.
+
+    Args:
+        source: returns the kubeconfig as it is now.
+        connect: opens a client with a kubeconfig.
+        step: takes the steps for the workload of a key on the cluster, over its link.
+        on_copy: called with the key of each Workload whose copies on the cluster changed.
+        on_state: called when the cluster was connected or lost.
+    """
+
+    source: Callable[[], Awaitable[bytes]]
+    connect: Callable[[bytes], Awaitable[Client]]
+    step: Callable[[WorkerLink, str], Awaitable[Result]]
+    on_copy: Callable[[str], object]
+    on_state: Callable[[], object]
+
+
+class WorkerLink:
+    """One living connection: a client, and watches of the manager's copies."""
+
+    def __init__(self, cluster: str, client: Client, tools: WorkerTools, on_copy: Callable[[str], object]) -> None:
+        """`on_copy` is called with the key of each Workload whose copies changed."""
+        self.cluster, self.client, self.changed, self._tools = cluster, client, on_copy, tools
+        self.taken: OwnWrites[str, None] = OwnWrites(tools.clock, _TAKEN_SECONDS)
+        """Keys of Workloads whose name a user of the cluster has taken."""
+        self.workloads = self._watch(WORKLOADS, wire.Workload, lambda obj: obj)
+        self.jobs: Mapping[str, Reflector[RawObject, JSON]] = {
+            kind.framework: self._watch(resource_of(kind), RawObject, as_json, optional=True) for kind in tools.kinds
+        }
+        """Copies of jobs by framework.  A worker may lack a kind."""
+        self.workloads.store.subscribe(self._workload_changed)
+        for jobs in self.jobs.values():
+            jobs.store.add_index(_WORKLOAD, lambda job: [self.workload_of(job)])
+            jobs.store.subscribe(self._job_changed)
+
+    def _watch(self, resource: Any, decode: type[Any], view: Callable[[Any], Any], *, optional: bool = False) -> Any:
+        return Reflector(
+            self.client,
+            resource,
+            Projection(decode, view),
+            clock=self._tools.clock,
+            selection=Selection(label_selector=self._tools.origin.selector),
+            settings=WatchSettings(optional=optional),
+        )
+
+    def _workload_changed(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        if seen is not None:
+            self.changed(object_key(seen.metadata.namespace, seen.metadata.name))
+
+    def _job_changed(self, old: JSON | None, new: JSON | None) -> None:
+        seen = new if new is not None else old
+        if seen is not None:
+            self.changed(self.workload_of(seen))
+
+    def workload_of(self, job: JSON) -> str:
+        """Return the key of the Workload that the copy of a job names."""
+        return object_key(split_key(key_of(job))[0], rules.prebuilt_name(job, self._tools.switches))
+
+    def jobs_of(self, key: str) -> list[tuple[ResourceType, JSON]]:
+        """Return the copies of jobs that name the Workload of a key, with their kinds."""
+        return [(jobs.resource, job) for jobs in self.jobs.values() for job in jobs.store.by_index(_WORKLOAD, key)]
+
+    def all(self) -> list[Reflector[Any, Any]]:
+        """Return all watches."""
+        return [self.workloads, *self.jobs.values()]
+
+    def copied(self) -> set[str]:
+        """Return the keys of all Workloads of which there is a copy, or the copy of a job."""
+        found = set(self.workloads.store)
+        for jobs in self.jobs.values():
+            found.update(map(str, jobs.store.values_of_index(_WORKLOAD)))
+        return found
+
+
+class WorkerCluster:
+    """One worker cluster.  `run` keeps it connected."""
+
+    def __init__(self, name: str, handlers: WorkerHandlers, tools: WorkerTools) -> None:
+        self.name, self._handlers, self._tools, self._clock = name, handlers, tools, tools.clock
+        self.link: WorkerLink | None = None
+        """The connection, with watches that have all copies; None: the cluster is lost."""
+        self.lost_since: datetime | None = tools.clock.now()
+        self.reason, self.message = words.REASON_CLIENT_CONNECTION_FAILED, "The connection is being opened"
+        """Why the cluster cannot be used."""
+        times = tools.times
+        self._backoff = Backoff(base=times.retry_base, cap=times.retry_max, chance=random.Random())
+        self._steps = Controller(
+            f"multikueue {name}",
+            self._step,
+            clock=self._clock,
+            settings=ControllerSettings(workers=4, timeout=times.step),
+        )
+        self._changed = asyncio.Event()
+
+    def enqueue(self, key: str, after: float = 0.0) -> None:
+        """Take the steps for a Workload soon; while the cluster is lost, as soon as it is back."""
+        self._steps.enqueue(key, after)
+
+    def look(self) -> None:
+        """Read the kubeconfig again now: what names it has changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Connect, and connect again whenever the cluster is lost, until cancelled."""
+        while True:
+            try:
+                await self._connected()
+                self._down(words.REASON_CLIENT_CONNECTION_FAILED, "Its kubeconfig has changed; it is connected anew")
+                continue
+            except InsecureKubeconfigError as e:
+                self._down(words.REASON_INSECURE_KUBE_CONFIG, str(e))
+            except WorkerSourceError as e:
+                self._down(e.reason, str(e))
+            except ConfigError as e:
+                self._down(words.REASON_BAD_KUBE_CONFIG, str(e))
+            except (ApiError, TimeoutError) as e:
+                self._down(words.REASON_CLIENT_CONNECTION_FAILED, f"The cluster does not answer: {e}")
+            await self._pause(self._backoff.next())
+
+    async def _step(self, key: str) -> Result:
+        link = self.link
+        return await self._handlers.step(link, key) if link is not None else Result()
+
+    # --- one connection ------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> None:
+        """Be connected until the kubeconfig changes.
+
+        Raises:
+            ConfigError, WorkerSourceError: the kubeconfig cannot be used.
+            ApiError, TimeoutError: the cluster is lost.
+        """
+        times = self._tools.times
+        content = await within(self._clock, times.answer, _of(self._handlers.source))
+        async with self._opened(content) as link:
+            await within(self._clock, times.answer, self._check(link.client))
+            async with _running(watch.run for watch in link.all()):
+                await within(self._clock, times.sync, _settled(link))
+                self._up(link)
+                async with _running([self._steps.run]):
+                    await self._watch_over(link, content)
+
+    @asynccontextmanager
+    async def _opened(self, content: bytes) -> AsyncIterator[WorkerLink]:
+        client = await self._handlers.connect(content)
+        try:
+            yield WorkerLink(self.name, client, self._tools, self._copy_changed)
+        finally:
+            self.link = None
+            await client.close()
+
+    async def _check(self, client: Client) -> None:
+        """Refuse the manager's own cluster: its queue would take the copies for workloads of its own."""
+        await client.version()
+        ours, theirs = await self._tools.identity(), await identity_of(client)
+        if ours and ours == theirs:
+            raise WorkerSourceError("The kubeconfig leads to the manager's own cluster; give one of another cluster")
+
+    async def _watch_over(self, link: WorkerLink, content: bytes) -> None:
+        """Return when the kubeconfig has changed.  Raises ApiError or TimeoutError when the cluster is lost."""
+        times = self._tools.times
+        while True:
+            await self._pause(times.probe)
+            if await self._newest_source(content) != content:
+                return
+            await within(self._clock, times.answer, _of(link.client.version))
+            silent = [str(watch.resource) for watch in link.all() if not watch.missing and watch.age() > times.silence]
+            if silent:
+                raise TimeoutError(f"no news of {', '.join(silent)} for {times.silence:g} s")
+
+    async def _newest_source(self, known: bytes) -> bytes:
+        """Return the kubeconfig as it is now; the known one while the manager's own cluster does not answer."""
+        try:
+            return bytes(await within(self._clock, self._tools.times.answer, _of(self._handlers.source)))
+        except (ApiError, TimeoutError):
+            return known
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until `look` is called."""
+        self._changed.clear()
+        try:
+            await within(self._clock, seconds, _of(self._changed.wait))
+        except TimeoutError:
+            return
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    def _copy_changed(self, key: str) -> None:
+        if self.link is not None:  # before, all keys are enqueued at once when the watches are complete
+            self._handlers.on_copy(key)
+
+    def _up(self, link: WorkerLink) -> None:
+        self.link, self.lost_since = link, None
+        self.reason, self.message = words.REASON_ACTIVE, "Connected"
+        self._backoff.reset()
+        _log.info("worker cluster connected", cluster=self.name)
+        self._handlers.on_state()
+        for key in link.copied():
+            self._handlers.on_copy(key)
+
+    def _down(self, reason: str, message: str) -> None:
+        self.link = None
+        if self.lost_since is None:
+            self.lost_since = self._clock.now()
+        if (self.reason, self.message) == (reason, message):
+            return
+        self.reason, self.message = reason, message
+        _log.warning("worker cluster lost", cluster=self.name, reason=reason, error=message)
+        self._handlers.on_state()
+
+
+async def identity_of(client: Client) -> str:
+    """Return the UID by which a cluster is known; empty: we may not read it.
+
+    Raises:
+        ApiError: the cluster does not answer.
+    """
+    try:
+        return str((await client.get_json(NAMESPACES, _IDENTITY))["metadata"]["uid"])
+    except (ForbiddenError, NotFoundError):
+        return ""
+
+
+async def _settled(link: WorkerLink) -> None:
+    for watch in link.all():
+        await watch.settled.wait()
+
+
+async def _of(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
+
+
+@asynccontextmanager
+async def _running(parts: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
+    """Run parts beside the block until it ends."""
+    tasks = [asyncio.ensure_future(part()) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            await cancel_and_wait(task)

@@ -71,25 +71,27 @@ class RemoteSteps:
         try:
             await link.client.create(WORKLOADS, self._origin.workload_copy(original))
         except AlreadyExistsError:
-            present = await link.client.get_json(WORKLOADS, name, namespace)
-            if not self._origin.made(labels_of(present)):
-                link.taken.remember(key, None)
-                link.changed(key)
+            await self._look_at_holder(link, WORKLOADS, key, key)
             return
         _log.info("workload copied", cluster=link.cluster, workload=key)
 
-    async def _run(self, link: WorkerLink, key: str, owner: DispatchedJob) -> None:
-        """Create the copy of the job; an older copy of ours that has its name goes first, and the watch tells its end.
+    async def _look_at_holder(self, link: WorkerLink, resource: ResourceType, name: str, workload: str) -> None:
+        """Note that a name on the cluster is taken, unless by our own copy, which the watch has yet to report."""
+        namespace, short = split_key(name)
+        present = await link.client.get_json(resource, short, namespace)
+        if not self._origin.made(labels_of(present)):
+            _log.warning("name taken by a foreign object", cluster=link.cluster, resource=str(resource), object=name)
+            link.taken.remember(workload, None)
+            link.changed(workload)
 
-        Raises:
-            AlreadyExistsError: a job that this manager did not make has the name.
-        """
+    async def _run(self, link: WorkerLink, key: str, owner: DispatchedJob) -> None:
+        """Create the copy of the job, after an older copy of ours with its name has gone."""
         kind, job = owner.kind, owner.job
         if kind is None or job is None:
             return
         resource, (namespace, name) = resource_of(kind), split_key(key_of(job))
         older = link.jobs[kind.framework].store.get(owner.key)
-        if older is not None:
+        if older is not None and self._origin.made(labels_of(older)):
             await self._delete(link, resource, older)
             return
         workload = await self._client.get_json(WORKLOADS, split_key(key)[1], namespace)
@@ -97,9 +99,8 @@ class RemoteSteps:
         try:
             await link.client.create(resource, self._origin.job_copy(kind, original, workload))
         except AlreadyExistsError:
-            if not self._origin.made(labels_of(await link.client.get_json(resource, name, namespace))):
-                raise
-            return  # the watch has yet to report it
+            await self._look_at_holder(link, resource, f"{namespace}/{name}", key)
+            return
         _log.info("job copied", cluster=link.cluster, job=owner.key)
 
     async def _catch_up(self, link: WorkerLink, workload: wire.Workload) -> None:

@@ -113,7 +113,8 @@ class MultiKueueView:
             since = cluster.lost_since if cluster is not None else None
             return Remote(cluster=name, is_offered=is_offered, is_connected=False, lost_since=since)
         key, meta = model.workload_key(workload), workload.metadata
-        copy = link.workloads.store.get(key)
+        seen = link.workloads.store.get(key)
+        copy = seen if seen is not None and self.origin.made(seen.metadata.labels) else None
         is_leaving = copy is not None and (
             copy.metadata.deletion_timestamp is not None
             or not self.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
@@ -123,7 +124,7 @@ class MultiKueueView:
             is_offered=is_offered,
             workload=copy,
             is_leaving=is_leaving,
-            is_taken=copy is None and key in link.taken,
+            is_taken=key in link.taken,
             job=self.job_copy(link, owner),
         )
 

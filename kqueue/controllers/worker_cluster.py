@@ -118,7 +118,7 @@ class WorkerLink:
         """`on_copy` is called with the key of each Workload whose copies changed."""
         self.cluster, self.client, self.changed, self._tools = cluster, client, on_copy, tools
         self.taken: OwnWrites[str, None] = OwnWrites(tools.clock, _TAKEN_SECONDS)
-        """Keys of Workloads whose name a user of the cluster has taken."""
+        """Keys of Workloads that cannot run on the cluster: a foreign object has the name of a copy."""
         self.workloads = self._watch(WORKLOADS, wire.Workload, lambda obj: obj)
         self.jobs: Mapping[str, Reflector[RawObject, JSON]] = {
             kind.framework: self._watch(resource_of(kind), RawObject, as_json, optional=True) for kind in tools.kinds

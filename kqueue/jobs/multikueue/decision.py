@@ -166,7 +166,8 @@ def _corrected(facts: MultiKueueFacts) -> tuple[MultiKueueFacts, dict[str, Remot
         if remote.workload is None or not remote.is_connected or remote.is_true(names.CONDITION_FINISHED):
             continue
         found = likeness(facts.workload, remote.workload, is_elastic=facts.is_elastic)
-        if remote.is_leaving or found is Likeness.OTHER:
+        cannot_run = remote.is_taken and remote.job is None
+        if remote.is_leaving or cannot_run or found is Likeness.OTHER:
             steps[remote.cluster] = RemoteStep.DELETE
             remotes[-1] = replace(remote, is_leaving=True)
         elif found is Likeness.BEHIND:

@@ -28,7 +28,7 @@ class Remote:
         lost_since: when the connection ended; None: it has not, or nobody has noticed it yet.
         workload: the copy; None: there is none.
         is_leaving: the copy is being deleted, so its conditions do not count any more.
-        is_taken: an object that this manager did not make has the name of the copy.
+        is_taken: an object that this manager did not make has the name of the copy, or of the job's.
         job: the copy of the job; None: there is none.
     """
 

@@ -329,6 +329,12 @@ def test_a_wrong_copy_on_one_cluster_does_not_hold_up_the_others() -> None:
     assert steps(found) == {"a": DELETE, "b": RUN}
 
 
+def test_a_cluster_on_which_the_job_cannot_be_created_is_left() -> None:
+    """A user of the worker has taken the name of the job: the copy goes, and other clusters are asked."""
+    found = decide(facts(remote("a", at(1, "Admitted"), is_taken=True), empty("b"), nominated="ab"))
+    assert (steps(found), found.nominated) == ({"a": DELETE, "b": CREATE}, ("b",))
+
+
 # --- the winner -------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,214 @@
+"""A manager with worker clusters `a` and `b`, each a fake server; a Job waits with quota for one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire import multikueue as api
+from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
+from kqueue.controllers.multikueue_setup import jobs_by_owner
+from kqueue.controllers.multikueue_steps import RemoteSteps
+from kqueue.controllers.multikueue_view import MultiKueueSources, MultiKueueView
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.resources import WORKLOADS, resource_of
+from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerLink, WorkerTools
+from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.multikueue.copies import Origin
+from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.jobs.switches import JobFeatures
+from kqueue.runtime.store import Store
+from tests.unit.controllers.builders import JSON, World, condition, make_workload, read, reserved
+from tests.unit.controllers.fakes import FakeClient
+
+CONTROLLER = "kueue.x-k8s.io/multikueue"
+JOB = BY_FRAMEWORK["batch/job"]
+JOBS = resource_of(JOB)
+PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+OWNER: JSON = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
+
+
+def make_job(**more: Any) -> JSON:
+    """The manager's Job, which is suspended."""
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    spec = {"suspend": True, "parallelism": 1, "completions": 1, "managedBy": CONTROLLER, "template": template}
+    return {"metadata": {"name": "j", "namespace": "ns", "uid": "uid-of-j"}, "spec": {**spec, **more}}
+
+
+class QueuedCluster(WorkerCluster):
+    """A connection whose queue is an ordered set, which the test takes keys from."""
+
+    def __init__(self, name: str, handlers: WorkerHandlers, tools: WorkerTools) -> None:
+        super().__init__(name, handlers, tools)
+        self.queue: dict[str, None] = {}
+
+    def enqueue(self, key: str, after: float = 0.0) -> None:
+        """Keep the key for the next step."""
+        self.queue[key] = None
+
+
+class Worker:
+    """A worker cluster as its manager reaches it; its queue is played by the test."""
+
+    def __init__(self, name: str, tools: WorkerTools) -> None:
+        self.client, self.tools = FakeClient(), tools
+        unused: Any = None
+        handlers = WorkerHandlers(
+            source=unused, connect=unused, step=unused, on_copy=lambda _key: None, on_state=lambda: None
+        )
+        self.cluster = QueuedCluster(name, handlers, tools)
+        self.connect()
+
+    def connect(self) -> None:
+        """The connection is opened, with watches that have everything."""
+        link = self.cluster.link = WorkerLink(self.cluster.name, self.client, self.tools, lambda _key: None)
+        self.cluster.lost_since = None
+        self.client.watch(WORKLOADS, link.workloads.store, lambda obj: read(wire.Workload, obj))
+        self.client.watch(JOBS, link.jobs[JOB.framework].store, lambda obj: as_json(read(RawObject, obj)))
+        self.client.sync()
+
+    def lose(self) -> None:
+        """The cluster does not answer any more."""
+        self.cluster.link, self.cluster.lost_since = None, self.tools.clock.now()
+
+    @property
+    def link(self) -> WorkerLink:
+        assert self.cluster.link is not None
+        return self.cluster.link
+
+    @property
+    def workload(self) -> JSON | None:
+        """The copy of the Workload."""
+        return self.client.object(WORKLOADS, "ns/w")
+
+    @property
+    def job(self) -> JSON | None:
+        """The copy of the Job."""
+        return self.client.object(JOBS, "ns/j")
+
+    @property
+    def names(self) -> list[str]:
+        """What is on the cluster."""
+        return [*self.client.keys(WORKLOADS), *self.client.keys(JOBS)]
+
+    def tell(self, *conditions: JSON) -> None:
+        """The worker's queue writes the conditions of the copy."""
+        self.client.change(WORKLOADS, "ns/w", {"status": {"conditions": list(conditions)}})
+
+
+class MultiKueueWorld(World):
+    """See above.  The watches are brought, and the reconcilers run, until nothing is written any more."""
+
+    def __init__(self, *, clusters: str = "ab", job: JSON | None = None, **policy: Any) -> None:
+        super().__init__()
+        self.checks: dict[str, wire.AdmissionCheck] = {
+            name: read(
+                wire.AdmissionCheck,
+                {"metadata": {"name": name}, "spec": {"controllerName": controller, "parameters": PARAMETERS}},
+            )
+            for name, controller in (("multi", CONTROLLER), ("other", "example.com/other"))
+        }
+        self.config: api.MultiKueueConfig | None = api.MultiKueueConfig(
+            metadata=read(wire.AdmissionCheck, {"metadata": {"name": "all"}}).metadata,
+            spec=api.MultiKueueConfigSpec(clusters=tuple(clusters)),
+        )
+        self.client.put(JOBS, job or make_job())
+        self.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [OWNER]}))
+        self.jobs: Store[JSON] = Store("jobs")
+        self.client.watch(JOBS, self.jobs, lambda obj: as_json(read(RawObject, obj)))
+        self.origin = Origin("west")
+        self.tools = WorkerTools(
+            origin=self.origin, kinds=[JOB], switches=JobFeatures(), clock=self.clock, identity=self._identity
+        )
+        self.workers = {name: Worker(name, self.tools) for name in clusters}
+        self.policy = DispatchPolicy(**policy)
+        self.reserve()
+        self.lead()
+
+    async def _identity(self) -> str:
+        return "manager"
+
+    def lead(self) -> None:
+        """A controller begins, or begins anew without a memory."""
+        known: dict[str, WorkerCluster] = {name: worker.cluster for name, worker in self.workers.items()}
+        self.clusters = known
+        self.view = MultiKueueView(
+            MultiKueueSources(
+                check=self.checks.get,
+                config=lambda name: self.config if name == "all" else None,
+                clusters=known,
+                job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}),
+            ),
+            origin=self.origin,
+            policy=self.policy,
+            elastic=False,
+            clock=self.clock,
+        )
+        nothing: Store[Any] = Store("nothing")
+        steps = WorkloadSteps(
+            client=self.client,
+            writer=self.writer,
+            referred=Referred(flavors=self.flavors.get, workload_priorities=nothing, pod_priorities=nothing),
+            recorder=self.recorder,
+            switches=JobFeatures(),
+            clock=self.clock,
+        )
+        self.reconciler = MultiKueueChecks(
+            self.writer,
+            self.view,
+            known,
+            client=self.client,
+            steps=steps,
+            recorder=self.recorder,
+            clock=self.clock,
+        )
+        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, self.origin, self.clock))
+
+    def reserve(self, *more: JSON, **entry: Any) -> None:
+        """The Workload has quota, these conditions, and its check this state."""
+        state = {"name": "multi", "state": "Pending", "message": "", "lastTransitionTime": "2025-12-31T00:00:00Z"}
+        admitted = () if any(c["type"] == "Admitted" for c in more) else (condition("Admitted", "False"),)
+        status = reserved(*admitted, *more, admissionChecks=[{**state, **entry}])
+        self.client.change(WORKLOADS, "ns/w", {"status": status})
+
+    def _bring(self) -> None:
+        self.client.sync()
+        for worker in self.workers.values():
+            worker.client.sync()
+
+    async def step(self) -> float | None:
+        """The manager decides once, and each connected worker takes its step."""
+        self._bring()
+        again = (await self.reconciler.reconcile("ns/w")).requeue_after
+        self._bring()
+        for worker in self.workers.values():
+            while worker.cluster.link is not None and worker.cluster.queue:
+                key = next(iter(worker.cluster.queue))
+                await self.steps.reconcile(worker.link, key)
+                del worker.cluster.queue[key]
+        self._bring()
+        return again
+
+    async def settled(self) -> float | None:
+        """Steps are taken until none writes any more; returns when to look again."""
+        for _ in range(12):
+            before = self.writes()
+            again = await self.step()
+            if self.writes() == before:
+                return again
+        raise AssertionError(f"it never ends: {self.client.writes()[-4:]}")
+
+    def writes(self) -> int:
+        """How many writes there were, on all clusters."""
+        return len(self.client.writes()) + sum(len(w.client.writes()) for w in self.workers.values())
+
+    @property
+    def entry(self) -> JSON:
+        found: JSON = (self.workload("w") or {})["status"]["admissionChecks"][0]
+        return found
+
+    @property
+    def status(self) -> JSON:
+        found: JSON = (self.workload("w") or {})["status"]
+        return found

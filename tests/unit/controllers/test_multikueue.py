@@ -1,0 +1,342 @@
+"""The controllers of MultiKueue: what a manager writes on its own cluster and on worker clusters, also after faults.
+
+Ids such as `17.2.8` are items of the specification of the workload life cycle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.errors import InvalidError, UnreachableError
+from kqueue.jobs.multikueue.facts import INCREMENTAL
+from kqueue.runtime.resources import ResourceType
+from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
+from tests.unit.controllers.multikueue_world import JOBS, MultiKueueWorld, make_job
+
+ADMITTED = (condition("QuotaReserved"), condition("Admitted"))
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+
+
+async def running(**options: Any) -> MultiKueueWorld:
+    """A world in which `a` has admitted the workload and runs its job."""
+    world = MultiKueueWorld(**options)
+    await world.settled()
+    world.workers["a"].tell(*ADMITTED)
+    await world.settled()
+    return world
+
+
+async def test_all_clusters_get_a_copy_and_nothing_else() -> None:
+    """17.2.9: copies appear after the nomination is written, with the mark of the manager and without a job."""
+    world = MultiKueueWorld()
+
+    await world.settled()
+
+    assert world.status["nominatedClusterNames"] == ["a", "b"]
+    for worker in world.workers.values():
+        assert worker.names == ["ns/w"]
+        assert worker.workload is not None
+        assert worker.workload["metadata"]["labels"][ORIGIN] == "west"
+    assert world.entry["state"] == "Pending"
+    assert "a, b" in world.entry["message"]
+
+
+async def test_the_first_cluster_that_admits_gets_the_job() -> None:
+    """17.2.8: the others lose their copies, the check is ready, clusterName is set, an event tells it."""
+    world = await running()
+
+    assert world.workers["a"].names == ["ns/w", "ns/j"]
+    assert world.workers["b"].names == []
+    assert (world.entry["state"], world.status["clusterName"]) == ("Ready", "a")
+    assert "nominatedClusterNames" not in world.status
+    assert world.recorder.reasons == ["MultiKueue"]
+    assert world.recorder.warnings == []
+    job = world.workers["a"].job
+    assert job is not None
+    assert job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "w"
+    assert "managedBy" not in job["spec"]
+
+
+async def test_the_status_of_the_job_comes_back() -> None:
+    """17.2: while it runs, and at its end, which is the end of the workload (17.2.4)."""
+    world = await running()
+    world.client.change(JOBS, "ns/j", {"spec": {"suspend": False}})
+    world.workers["a"].client.change(JOBS, "ns/j", {"spec": {"suspend": False}, "status": {"active": 1}})
+    await world.settled()
+    ours = world.client.object(JOBS, "ns/j")
+    assert ours is not None
+    assert ours["status"] == {"active": 1}
+
+    world.workers["a"].client.change(JOBS, "ns/j", {"status": {"active": None, "succeeded": 1}})
+    world.workers["a"].tell(*ADMITTED, condition("Finished", reason="Succeeded", message="all pods ended"))
+    await world.settled()
+
+    ours = world.client.object(JOBS, "ns/j")
+    assert ours is not None
+    assert ours["status"] == {"succeeded": 1}
+    assert status_of(world.workload("w"), "Finished") == ("True", "Succeeded")
+    assert world.workers["a"].names == []
+
+
+async def test_a_status_that_the_api_server_refuses_holds_nothing_up() -> None:
+    """The workload finishes although its job keeps its old status; a warning tells it."""
+    world = await running()
+    world.client.change(JOBS, "ns/j", {"spec": {"suspend": False}})
+    world.workers["a"].client.change(JOBS, "ns/j", {"spec": {"suspend": False}, "status": {"active": 1}})
+    world.client.fail(InvalidError("no", status=422), verb="patch", key="ns/j", times=9)
+    world.workers["a"].tell(*ADMITTED, condition("Finished", reason="Succeeded"))
+
+    await world.settled()
+
+    assert status_of(world.workload("w"), "Finished")[0] == "True"
+    assert "MultiKueue" in world.recorder.warnings
+
+
+@pytest.mark.parametrize(
+    ("resource", "foreign"),
+    [pytest.param(WORKLOADS, make_workload("w"), id="a workload"), pytest.param(JOBS, make_job(), id="a job")],
+)
+async def test_a_foreign_object_is_never_touched(resource: ResourceType, foreign: JSON) -> None:
+    """17.2: a user of `a` has taken the name; the other cluster runs the job."""
+    world = MultiKueueWorld()
+    taken, free = world.workers["a"], world.workers["b"]
+    taken.client.put(resource, foreign)
+    before = taken.client.object(resource, "ns/" + foreign["metadata"]["name"])
+    await world.settled()
+    if resource == JOBS:
+        taken.tell(*ADMITTED)
+        await world.settled()
+    free.tell(*ADMITTED)
+    await world.settled()
+
+    assert (world.entry["state"], world.status["clusterName"]) == ("Ready", "b")
+    assert free.names == ["ns/w", "ns/j"]
+    assert taken.names == ["ns/" + foreign["metadata"]["name"]]
+    assert taken.client.object(resource, taken.names[0]) == before
+
+
+async def test_a_lost_cluster_is_waited_for_and_then_given_up() -> None:
+    """17.2.7: Retry after workerLostTimeout; until then the work there goes on."""
+    world = await running()
+    world.workers["a"].lose()
+    assert await world.settled() == 900
+    await world.clock.advance(899)
+    assert await world.settled() == 1
+    assert world.entry["state"] == "Ready"
+
+    await world.clock.advance(1)
+    await world.settled()
+
+    assert world.entry["state"] == "Retry"
+    assert world.recorder.warnings == ["MultiKueue"]
+
+
+async def test_a_cluster_that_is_back_in_time_goes_on() -> None:
+    world = await running()
+    world.workers["a"].lose()
+    await world.settled()
+    await world.clock.advance(600)
+    world.workers["a"].connect()
+
+    await world.settled()
+
+    assert (world.entry["state"], world.workers["a"].names) == ("Ready", ["ns/w", "ns/j"])
+
+
+async def test_copies_on_a_cluster_that_comes_back_late_are_deleted() -> None:
+    """17.2.3: the workload has finished meanwhile; the manager looks again until the cluster is back."""
+    world = await running()
+    world.workers["a"].lose()
+    world.client.change(WORKLOADS, "ns/w", {"status": {"conditions": [condition("Finished", reason="Failed")]}})
+    assert await world.settled() == 900
+
+    world.workers["a"].connect()
+    assert await world.settled() is None
+
+    assert world.workers["a"].names == []
+
+
+async def test_a_workload_that_is_gone_takes_its_copies_with_it() -> None:
+    """17.2.2: also after the manager's restart, by the collection of garbage."""
+    world = await running()
+    world.client.drop(WORKLOADS, "ns/w")
+    world.sync()
+    world.lead()
+    world.reconciler.collect_garbage()
+
+    assert [list(w.cluster.queue) for w in world.workers.values()] == [["ns/w"], []]
+    await world.settled()
+    assert world.workers["a"].names == []
+
+
+async def test_a_check_that_is_missing_ends_no_work() -> None:
+    """Whoever deletes the AdmissionCheck must not end what runs on all clusters."""
+    world = await running()
+    world.checks.clear()
+    await world.settled()
+    assert world.workers["a"].names == ["ns/w", "ns/j"]
+
+
+async def test_a_queue_without_the_check_ends_the_work_elsewhere() -> None:
+    world = await running()
+    entry = {"name": "other", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    world.client.change(WORKLOADS, "ns/w", {"status": {"admissionChecks": [entry]}})
+    await world.settled()
+    assert world.workers["a"].names == []
+
+
+async def test_a_list_of_checks_that_is_lost_ends_no_work() -> None:
+    """Somebody empties the list in the status; it is filled again."""
+    world = await running()
+    world.client.change(WORKLOADS, "ns/w", {"status": {"admissionChecks": []}})
+    await world.settled()
+    assert world.workers["a"].names == ["ns/w", "ns/j"]
+
+
+async def test_a_job_that_is_made_anew_gets_new_copies() -> None:
+    """17.2: the copies of a job that had the name before go first."""
+    world = await running()
+    world.client.drop(JOBS, "ns/j")
+    world.client.drop(WORKLOADS, "ns/w")
+    world.client.put(JOBS, make_job() | {"metadata": {"name": "j", "namespace": "ns", "uid": "second"}})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "second", "controller": True}
+    world.client.put(WORKLOADS, make_workload("w", metadata={"uid": "w2", "ownerReferences": [owner]}))
+    world.reserve()
+
+    await world.settled()
+    world.workers["a"].tell(*ADMITTED)
+    await world.settled()
+
+    job = world.workers["a"].job
+    assert job is not None
+    assert job["metadata"]["annotations"]["kueue.x-k8s.io/multikueue-origin-uid"] == "second"
+    assert (world.entry["state"], world.status["clusterName"]) == ("Ready", "a")
+
+
+async def test_an_eviction_by_the_manager_reaches_the_worker() -> None:
+    """17.2.8: the worker is told to deactivate its copy, once; without quota the copies go (17.2.3)."""
+    world = await running()
+    world.reserve(condition("Evicted"), condition("Admitted", "False"))
+
+    await world.settled()
+
+    assert status_of(world.workers["a"].workload, "DeactivationTarget") == ("True", "EvictedOnManagerCluster")
+    world.client.change(WORKLOADS, "ns/w", {"status": {"conditions": [condition("QuotaReserved", "False")]}})
+    await world.settled()
+    assert world.workers["a"].names == []
+
+
+async def test_an_eviction_by_the_worker_is_a_retry() -> None:
+    """17.2.5: a normal event, because it is no fault."""
+    world = await running()
+    world.workers["a"].tell(*ADMITTED, condition("Evicted", reason="Preempted"))
+
+    await world.settled()
+
+    assert (world.entry["state"], world.recorder.warnings) == ("Retry", [])
+
+
+async def test_a_priority_reaches_the_copies() -> None:
+    """17.2.6"""
+    world = MultiKueueWorld()
+    await world.settled()
+    world.client.change(WORKLOADS, "ns/w", {"spec": {"priority": 7}})
+
+    await world.settled()
+
+    assert [(w.workload or {})["spec"]["priority"] for w in world.workers.values()] == [7, 7]
+
+
+async def test_a_job_that_its_own_controller_runs_is_rejected() -> None:
+    """17.2.1"""
+    world = MultiKueueWorld(job=make_job(managedBy=None))
+    await world.settled()
+    assert world.entry["state"] == "Rejected"
+    assert "spec.managedBy" in world.entry["message"]
+    assert [w.names for w in world.workers.values()] == [[], []]
+
+
+async def test_clusters_are_added_by_rounds() -> None:
+    """17.2: the incremental dispatcher, over a restart of the controller."""
+    world = MultiKueueWorld(clusters="cab", dispatcher=INCREMENTAL, step=1)
+    world.client.change(WORKLOADS, "ns/w", {"status": {"admissionChecks": [world.entry]}})
+    status = world.status
+    status["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    world.client.change(WORKLOADS, "ns/w", {"status": status})
+    assert await world.settled() == 300
+    assert world.status["nominatedClusterNames"] == ["c"]
+
+    world.lead()
+    await world.clock.advance(300)
+    await world.settled()
+
+    assert world.status["nominatedClusterNames"] == ["c", "a"]
+    assert [w.names for w in world.workers.values()] == [["ns/w"], ["ns/w"], []]
+
+
+@pytest.mark.parametrize("after", range(1, 9))
+async def test_a_manager_that_is_killed_anywhere_goes_on(after: int) -> None:
+    """The write at which it dies may have happened or not: in the end one cluster runs the job, and only once."""
+    world = MultiKueueWorld()
+    for worker in world.workers.values():
+        worker.client.fail(UnreachableError("cut"), verb="create", times=after % 2 + 1, done=after % 3 == 0)
+        worker.client.fail(UnreachableError("cut"), verb="delete", times=after % 2, done=after % 3 == 1)
+    world.client.fail(UnreachableError("cut"), verb="patch", times=after // 3, done=after % 2 == 0)
+
+    async def steps() -> None:
+        for _ in range(20):
+            try:
+                await world.settled()
+            except UnreachableError:
+                world.lead()
+            else:
+                return
+
+    await steps()
+    for worker in world.workers.values():
+        worker.tell(*ADMITTED)
+    await steps()
+
+    assert (world.entry["state"], world.status["clusterName"]) == ("Ready", "a")
+    assert (world.workers["a"].names, world.workers["b"].names) == (["ns/w", "ns/j"], [])
+
+
+def activity(world: MultiKueueWorld) -> JSON:
+    found = world.view.activity(world.checks["multi"])
+    assert found is not None
+    return {"active": found.active, "reason": found.reason, "message": found.message}
+
+
+@pytest.mark.parametrize(
+    ("lost", "unknown", "want", "said"),
+    [
+        pytest.param("", "", (True, "Active"), "", id="all are connected"),
+        pytest.param("a", "", (True, "SomeActiveClusters"), "inactive: a", id="one is lost"),
+        pytest.param("a", "b", (False, "NoUsableClusters"), "missing: b; inactive: a", id="none is left"),
+        pytest.param("", "ab", (False, "NoUsableClusters"), "missing: a, b", id="none exists"),
+    ],
+)
+async def test_a_check_says_which_clusters_can_be_used(
+    lost: str, unknown: str, want: tuple[bool, str], said: str
+) -> None:
+    world = MultiKueueWorld()
+    for name in lost:
+        world.workers[name].lose()
+    for name in unknown:
+        del world.clusters[name]
+
+    found = activity(world)
+
+    assert (found["active"], found["reason"]) == want
+    assert said in found["message"]
+
+
+async def test_a_check_without_a_config_is_not_active() -> None:
+    world = MultiKueueWorld()
+    world.config = None
+    found = activity(world)
+    assert (found["active"], found["reason"]) == (False, "BadConfig")
+    assert "all not found" in found["message"]

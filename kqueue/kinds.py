@@ -274,8 +274,12 @@ GANG_DIALECTS = (
 )
 """Names of `integrations.frameworks` that are no kind of job, but a form of gangs of pods; `pod` is both."""
 
-CHECK_CONTROLLERS = ("kueue.x-k8s.io/provisioning-request",)
+DISPATCHER = "kueue.x-k8s.io/multikueue"
+"""The controller of checks that sends workloads to other clusters."""
+CHECK_CONTROLLERS = ("kueue.x-k8s.io/provisioning-request", DISPATCHER)
 """Controllers of AdmissionChecks that kqueue contains, by the names in `spec.controllerName`."""
+DEFAULT_CHECK_CONTROLLERS = CHECK_CONTROLLERS[:1]
+"""Those that run unless the configuration names others.  MultiKueue must be named: it reads Secrets."""
 
 REPLICA_SET = Kind(
     framework="",

@@ -37,7 +37,7 @@ from kqueue.config.section import Section, refuse_any
 from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.config.tls import Tls
 from kqueue.errors import FieldError
-from kqueue.kinds import FRAMEWORKS
+from kqueue.kinds import DISPATCHER, FRAMEWORKS
 from kqueue.kube.names import NAMESPACE_NAME_LABEL
 
 DEFAULT_NAMESPACE = "kueue-system"
@@ -112,6 +112,11 @@ class Configuration(Section):
             KeyError: no gate has this name (a bug in the caller: names in files are checked by `load`).
         """
         return self._gates[gate]
+
+    def check_controllers(self) -> tuple[str, ...]:
+        """Return the controllers of AdmissionChecks that run, without those whose feature gate is off."""
+        named = self.admission_checks.controllers
+        return tuple(name for name in named if name != DISPATCHER or self.enabled("MultiKueue"))
 
     @property
     def warnings(self) -> tuple[str, ...]:

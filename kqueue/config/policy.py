@@ -15,7 +15,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
-from kqueue.kinds import CHECK_CONTROLLERS, FRAMEWORKS, GANG_DIALECTS
+from kqueue.kinds import CHECK_CONTROLLERS, DEFAULT_CHECK_CONTROLLERS, FRAMEWORKS, GANG_DIALECTS
 from kqueue.kube.quantity import parse as parse_quantity
 
 
@@ -57,7 +57,7 @@ class WaitForPodsReady(Section):
 class AdmissionCheckSettings(Section):
     """Controllers of AdmissionChecks that run in kqueue."""
 
-    controllers: tuple[str, ...] = CHECK_CONTROLLERS
+    controllers: tuple[str, ...] = DEFAULT_CHECK_CONTROLLERS
     """Names of the controllers, as AdmissionChecks have them in `spec.controllerName`; other checks have controllers of
     their own.
     """

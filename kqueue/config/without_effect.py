@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "multi_kueue",
+    "multi_kueue.cluster_profile",
+    "multi_kueue.external_frameworks",
     "pprof_bind_address",
     "tls.curve_preferences",
 )
@@ -52,6 +53,10 @@ _GATES = frozenset(
         "LocalQueueMetrics",
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
+        "MultiKueue",
+        "MultiKueueIncrementalDispatcherConfig",
+        "MultiKueueIncrementalDispatcherRespectConfigOrder",
+        "MultiKueueKubeConfigPathValidation",
         "PartialAdmission",
         "PodIntegrationValidateGroupOwner",
         "PriorityBoost",

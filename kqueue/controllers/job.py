@@ -92,6 +92,7 @@ class JobReconciler:
         )
         self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
         self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
+        self._dispatches = policy.dispatches
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)
         """The last reported message of admission checks, by job UID."""
 
@@ -132,10 +133,11 @@ class JobReconciler:
         return isinstance(self.kind, ExceptionalKind) and self.kind.is_skipped(job)
 
     def _is_dispatched(self, job: JSON) -> bool:
-        """Whether another cluster must run the job, to which kqueue cannot send it."""
-        if self.kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
+        """Whether another cluster must run the job, and no controller here sends it there."""
+        if self._dispatches or self.kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
             return False
-        message = f"{names.MULTIKUEUE_CONTROLLER} is to run the job, which this kqueue cannot do; clear spec.managedBy"
+        message = f"{names.MULTIKUEUE_CONTROLLER} is to run the job, and does not run here: name it in "
+        message += "admissionChecks.controllers, or clear the job's managedBy"
         self._writes.event(job, reason="Unsupported", message=message, warning=True)
         return True
 

@@ -27,6 +27,10 @@ _log = structlog.get_logger(__name__)
 JSON = dict[str, Any]
 
 
+CHECK_AGAIN = 10.0
+"""Seconds after which a job is looked at again while its eviction waits for another cluster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTools:
     """The objects that the owners of one kind of job share."""
@@ -44,7 +48,6 @@ class JobOwner:
 
     noun = "The job"
     deletion_message = "the Workload was deleted"
-    check_again = None
 
     def __init__(
         self,
@@ -80,6 +83,11 @@ class JobOwner:
     def is_removable(self) -> bool:
         """Whether the job is suspended and has no pods."""
         return self._kind.is_suspended(self._job) and not self.busy()
+
+    @property
+    def check_again(self) -> float | None:
+        """Seconds after which a job on another cluster is looked at again; None: events tell the end of all pods."""
+        return CHECK_AGAIN if self._workloads.is_dispatched(self._job) else None
 
     def finished(self) -> Finished | None:
         """Return the result of the job; None: it has not finished."""

@@ -75,6 +75,7 @@ class JobWorkload:
         policy, workloads = context.policy, context.workloads
         self._kind, self._workloads, self._newest = kind, workloads, context.book.newest
         self._steps, self._writes, self._pods_left = context.steps, writes, pods_left
+        self._runs_elsewhere = context.runs_elsewhere
         self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
         self._on_created = reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
@@ -104,9 +105,14 @@ class JobWorkload:
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
         """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone."""
-        return (job is not None and self._kind.active(job)) or any(
-            self._pods_left(model.siblings_key(w)) for w in workloads
-        )
+        active = job is not None and self._kind.active(job)
+        if job is not None and self.is_dispatched(job):
+            active = active and any(self._runs_elsewhere(w) for w in workloads)
+        return active or any(self._pods_left(model.siblings_key(w)) for w in workloads)
+
+    def is_dispatched(self, job: JSON) -> bool:
+        """Whether another cluster runs the job: the status of this one is what that cluster has told last."""
+        return self._kind.managed_by(job) == names.MULTIKUEUE_CONTROLLER
 
     def just_made(self, job: JSON) -> bool:
         """Whether the job's Workload was created and the watch has not reported it yet."""

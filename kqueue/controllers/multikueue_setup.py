@@ -11,6 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.check_answers import CheckActivity, is_of
+from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
@@ -190,6 +191,7 @@ class _Parts:
 def setup(manager: Manager) -> None:
     """Add the connections to worker clusters, and the reconcilers of checks and of the Workloads that have one."""
     parts, watches = _Parts(manager), manager.watches
+    manager.shared(make_elsewhere).runs = parts.view.runs_elsewhere
     manager.background += [parts.clusters.run, parts.collect]
     parts.objects.subscribe(parts.on_cluster)
     parts.configs.subscribe(parts.on_config)

@@ -137,6 +137,12 @@ class MultiKueueView:
         uid = text(owner.job, "metadata", "uid")
         return copy if self.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
 
+    def runs_elsewhere(self, workload: wire.Workload) -> bool:
+        """Whether a cluster that can be reached has the job of a workload."""
+        owner = self._sources.job(workload)
+        links = [cluster.link for cluster in self._sources.clusters.values()]
+        return any(link is not None and self.job_copy(link, owner) is not None for link in links)
+
     # --- checks --------------------------------------------------------------------------------------------------
 
     def config_of(self, check: wire.AdmissionCheck | None) -> Sequence[str] | str:

@@ -37,6 +37,7 @@ class OwnerPolicy:
             takes it over.
         timeouts: deadlines of gangs that name none.
         keep_deactivated: how long owners are kept after kqueue has deactivated them; None: for ever.
+        dispatches: jobs that name MultiKueue as their controller are queued, and other clusters run them.
         echo_timeout: seconds after which a reconciler no longer waits for the watch to bring a write.
     """
 
@@ -51,6 +52,7 @@ class OwnerPolicy:
     timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS
     keep_deactivated: timedelta | None = None
     echo_timeout: float = 60.0
+    dispatches: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class OwnerContext:
         steps: the steps for the Workload of any owner.
         manages: whether owners of a namespace are managed.
         releases: plugins that take part in releases.
+        runs_elsewhere: whether a cluster that can be reached has the job of a Workload that MultiKueue dispatched.
     """
 
     client: Client
@@ -74,6 +77,7 @@ class OwnerContext:
     manages: Callable[[str], bool]
     policy: OwnerPolicy
     releases: ReleaseHooks = NO_RELEASE_HOOKS
+    runs_elsewhere: Callable[[wire.Workload], bool] = lambda _workload: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources
 from kqueue.controllers.disruption_budgets import make_budgets
+from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.manager import Manager, Setup
@@ -271,6 +272,7 @@ class ControllerManager:
             manages=self.manages,
             policy=self.owner_policy,
             releases=self.shared(make_release_hooks),
+            runs_elsewhere=self.shared(make_elsewhere).ask,
         )
 
     def _make_recorder(self) -> EventRecorder:

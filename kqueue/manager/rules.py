@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kqueue.api import names
 from kqueue.config import Configuration, Timings
 from kqueue.config.joint import JointPlacementSettings, ReschedulingSettings
 from kqueue.config.policy import DeviceSource
@@ -268,5 +269,6 @@ def owner_policy(config: Configuration, timings: Timings) -> OwnerPolicy:
         checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
         keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
         echo_timeout=timings.expectation_timeout,
+        dispatches=names.MULTIKUEUE_CONTROLLER in config.check_controllers(),
         timeouts=timeouts_for(config),
     )

@@ -97,8 +97,6 @@ def missing_controller_message(controller: str) -> str:
     remedy = "start it"
     if controller in CHECK_CONTROLLERS:
         remedy = "name it in admissionChecks.controllers of the configuration"
-    elif controller == names.MULTIKUEUE_CONTROLLER:
-        remedy = "kqueue does not contain it, remove the check"
     return f"controller {controller} has not set condition Active: {remedy}"
 
 

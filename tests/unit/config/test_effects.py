@@ -145,3 +145,20 @@ def test_custom_labels_need_their_gate(gates: str, warned: bool) -> None:
     found = parse(HEAD + LABELS + gates, source="f")
 
     assert any("customLabels" in warning and "CustomMetricLabels" in warning for warning in found.warnings) is warned
+
+
+@pytest.mark.parametrize(
+    ("gates", "controllers", "want"),
+    [
+        pytest.param({}, None, ["provisioning-request"], id="multikueue must be named"),
+        pytest.param({}, ["multikueue"], ["multikueue"], id="named"),
+        pytest.param({"MultiKueue": False}, ["provisioning-request", "multikueue"], ["provisioning-request"], id="off"),
+    ],
+)
+def test_controllers_of_checks_run_where_they_are_named(
+    gates: dict[str, bool], controllers: list[str] | None, want: list[str]
+) -> None:
+    """A controller whose feature gate is off does not run, although it is named."""
+    named = {} if controllers is None else {"controllers": [f"kueue.x-k8s.io/{name}" for name in controllers]}
+    found = Configuration.model_validate({"featureGates": gates, "admissionChecks": named})
+    assert [name.partition("/")[2] for name in found.check_controllers()] == want

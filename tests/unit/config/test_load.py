@@ -435,7 +435,7 @@ def test_a_zero_timeout_means_the_default() -> None:
 def test_settings_without_effect_are_named() -> None:
     """A setting that nothing acts on yet is never taken in silence."""
     configuration = read(
-        multiKueue={"gcInterval": "5m"},
+        multiKueue={"externalFrameworks": [{"name": "Kind.v1.example.com"}]},
         controller={"cacheSyncTimeout": 1},
         featureGates={"MultiKueueOrchestratedPreemption": True, "MultiKueue": True},
         resources={
@@ -445,7 +445,7 @@ def test_settings_without_effect_are_named() -> None:
     )
     assert [w.split(":")[0] for w in configuration.warnings] == [
         "controller.cacheSyncTimeout",
-        "multiKueue",
+        "multiKueue.externalFrameworks",
         "featureGates.MultiKueueOrchestratedPreemption",
     ]
 
@@ -484,8 +484,11 @@ def test_mapped_devices_count_only_with_their_gate(on: bool) -> None:
             id="life-cycle",
         ),
         pytest.param(
-            {"objectRetentionPolicies": {"workloads": {"afterFinished": "1h"}}, "multiKueue": {"gcInterval": "5m"}},
-            ["multiKueue"],
+            {
+                "objectRetentionPolicies": {"workloads": {"afterFinished": "1h"}},
+                "multiKueue": {"gcInterval": "5m", "externalFrameworks": [{"name": "Kind.v1.example.com"}]},
+            },
+            ["multiKueue.externalFrameworks"],
             id="a-part-of-a-section",
         ),
         pytest.param({"featureGates": {"PrioritizePreemptorWorkloads": True}}, [], id="a-gate-of-order"),

@@ -71,6 +71,9 @@ class Jobs(World):
         """Workload key to pods of it that have not ended."""
         kind, echo = more.pop("kind", BatchJob()), 60.0
         manages_all = more.pop("manages_all", False)
+        self.elsewhere = False
+        """Whether a cluster that can be reached has a job that another cluster runs."""
+        dispatches = more.pop("dispatches", False)
         keep = {"keep_deactivated": more.pop("keep_deactivated", None)}
         releases = releases_of(self, more.pop("hooks", None))
         self.writes = JobWrites(
@@ -94,9 +97,11 @@ class Jobs(World):
                 copied=more.pop("copied", COPIES_NONE),
                 without_queue=manages_all,
                 echo_timeout=echo,
+                dispatches=dispatches,
                 **keep,
             ),
             releases=releases,
+            runs_elsewhere=lambda _workload: self.elsewhere,
         )
         created = {"created": more.pop("on_created")} if "on_created" in more else {}
         self.workload_of = JobWorkload(

@@ -295,6 +295,34 @@ async def test_who_runs_a_job_does_not_matter_to_its_queueing(
     assert world.recorder.warnings == ([] if managed else ["Unsupported"])
 
 
+FAR = "kueue.x-k8s.io/multikueue"
+
+
+async def test_a_job_for_another_cluster_is_queued_where_it_is_dispatched(make: Callable[..., Jobs]) -> None:
+    """It is started, too, once it is admitted: its controller here leaves it alone."""
+    world = make(make_job(managedBy=FAR), dispatches=True)
+    await world.running()
+    assert world.recorder.warnings == []
+    assert world.job["spec"]["managedBy"] == FAR
+
+
+async def test_quota_for_another_cluster_is_kept_until_that_cluster_has_stopped_the_job(
+    make: Callable[..., Jobs],
+) -> None:
+    """The status here is what the other cluster has told last; one that is lost tells nothing, and holds no quota."""
+    world = make(make_job(managedBy=FAR), dispatches=True)
+    await world.running(active=4)
+    world.elsewhere = True
+    world.evict()
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved")[0] == "True"
+    assert (await world.reconciler.reconcile(KEY)).requeue_after == 10
+
+    world.elsewhere = False
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved")[0] == "False"
+
+
 # --- cannot be read any more ------------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,10 @@ class Timings:
     """First pause before a broken watch is opened again; doubles, with jitter."""
     watch_retry_max: float = 30.0
     """Longest pause before a broken watch is opened again."""
+    worker_probe: float = 10.0
+    """Pause between two looks whether a worker cluster answers and its kubeconfig is still the same."""
+    worker_retry_base: float = 5.0
+    """First pause before a worker cluster is connected again; doubles up to 64 times.  Source: Kueue."""
     watch_stale_after: float = 180.0
     """Readiness fails when a watch got neither event nor bookmark for this time: two read timeouts."""
 

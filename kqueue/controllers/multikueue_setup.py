@@ -19,7 +19,7 @@ from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import CONTROLLER, DispatchedJob, MultiKueueSources, MultiKueueView
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.record import Reporter
-from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerTools, identity_of
+from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerTimes, WorkerTools, identity_of
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
 from kqueue.jobs.fields import JSON, mapping
@@ -80,6 +80,11 @@ class _Parts:
             switches=manager.switches,
             clock=manager.clock,
             identity=partial(identity_of, manager.client),
+            times=WorkerTimes(
+                probe=manager.timings.worker_probe,
+                retry_base=manager.timings.worker_retry_base,
+                retry_max=64 * manager.timings.worker_retry_base,
+            ),
         )
         writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)

@@ -1,0 +1,171 @@
+"""Jobs that another cluster runs, on both control planes: the worker is a sandbox of its own, with its own kqueue."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kqueue.api.crd_files import crd_folder
+from kqueue.config import Timings
+from kqueue.manager.process import running
+from kqueue.sandbox import Sandbox, SandboxOptions
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.road import KUEUE, Object, Road, condition, job, queue_objects
+from tests.integration.teams import Plane, configuration, flags, post, resource_groups
+
+pytestmark = pytest.mark.slow
+
+CONTROLLER = "kueue.x-k8s.io/multikueue"
+OWN_NAMESPACE = "kueue-system"
+QUICK = Timings(queue_flush_window=0.1, worker_probe=0.3, worker_retry_base=0.3)
+MANAGER = """
+admissionChecks: {controllers: [kueue.x-k8s.io/multikueue]}
+multiKueue: {origin: west, workerLostTimeout: 2s}
+"""
+
+
+def ours(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@asynccontextmanager
+async def worker_in(folder: Path, namespace: str) -> AsyncIterator[tuple[Road, Sandbox]]:
+    """A sandbox with nodes, a tenant in the same namespace, and kqueue."""
+    sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
+    await sandbox.start()
+    sandbox.write_kubeconfig(folder / "worker")
+    plane = SandboxPlane(folder / "worker")
+    try:
+        await plane.cluster.add_nodes((1, 1, 4), labels={"pool": "gpu"})
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        await plane.cluster.request("POST", "/api/v1/namespaces", body)
+        for collection, obj in queue_objects(namespace):
+            await plane.cluster.request("POST", collection, obj)
+        async with running(configuration(), flags(plane), timings=QUICK) as process:
+            await process.operator.ready.wait()
+            yield Road(plane.cluster, namespace), sandbox
+    finally:
+        await sandbox.stop()
+
+
+async def name_cluster(road: Road, name: str, kubeconfig: str) -> None:
+    """A MultiKueueCluster with its Secret."""
+    secrets = f"/api/v1/namespaces/{OWN_NAMESPACE}/secrets"
+    data = {"kubeconfig": base64.b64encode(kubeconfig.encode()).decode()}
+    await road.cluster.request(
+        "POST", secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+    )
+    source = {"clusterSource": {"kubeConfig": {"location": name}}}
+    await road.cluster.request("POST", f"{KUEUE}/multikueueclusters", ours("MultiKueueCluster", name, source))
+
+
+@asynccontextmanager
+async def two_clusters(plane: Plane, folder: Path) -> AsyncIterator[tuple[Road, Road, Sandbox]]:
+    """A manager without nodes, whose queue has the check, and a worker named `west`; `gone` does not exist."""
+    cluster = plane.cluster
+    namespace = await cluster.create_namespace("multi")
+    road = Road(cluster, namespace)
+    if not await cluster.exists(f"/api/v1/namespaces/{OWN_NAMESPACE}"):
+        own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN_NAMESPACE}}
+        await cluster.request("POST", "/api/v1/namespaces", own)
+    await post(plane, "resourceflavors", "plain", {})
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+    await post(plane, "admissionchecks", "multi", {"controllerName": CONTROLLER, "parameters": parameters})
+    await cluster.request(
+        "POST", f"{KUEUE}/multikueueconfigs", ours("MultiKueueConfig", "all", {"clusters": ["gone", "west"]})
+    )
+    checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "multi"}]}}
+    queue = {"namespaceSelector": {}, "resourceGroups": resource_groups(64), **checks}
+    await post(plane, "clusterqueues", "team", queue)
+    await post(plane, "localqueues", "main", {"clusterQueue": "team"}, namespace=namespace)
+    async with worker_in(folder, namespace) as (worker, sandbox):
+        await name_cluster(road, "west", sandbox.kubeconfig())
+        async with running(configuration(MANAGER), flags(plane), timings=QUICK) as process:
+            await process.operator.ready.wait()
+            await until_active(road, "admissionchecks/multi", "True", "SomeActiveClusters")
+            try:
+                yield road, worker, sandbox
+            finally:
+                await cluster.request("DELETE", f"/api/v1/namespaces/{OWN_NAMESPACE}/secrets")
+
+
+async def until_active(road: Road, path: str, status: str, reason: str) -> Object:
+    def reached(obj: Object) -> bool:
+        found = [c for c in obj.get("status", {}).get("conditions", []) if c["type"] == "Active"]
+        return [(c["status"], c["reason"]) for c in found] == [(status, reason)]
+
+    return await road.cluster.until(f"{KUEUE}/{path}", reached, what=f"{path} is Active={status} {reason}")
+
+
+async def submit(road: Road, name: str, run_seconds: int) -> None:
+    """A Job of two pods that MultiKueue is to send away."""
+    body = job(name, road.namespace, pods=2, required=None, run_seconds=run_seconds)
+    body["spec"]["managedBy"] = CONTROLLER
+    await road.cluster.request("POST", road.jobs, body)
+
+
+async def until_empty(worker: Road) -> None:
+    for collection in (worker.workloads, worker.jobs):
+        await worker.cluster.until(collection, lambda found: not found["items"], what="the worker has no copies")
+
+
+async def test_a_job_runs_on_a_worker_and_its_status_comes_back(either_plane: Plane, tmp_path: Path) -> None:
+    """Nothing runs on the manager; the worker, which places the pods, has nothing left in the end."""
+    async with two_clusters(either_plane, tmp_path) as (road, worker, _):
+        await submit(road, "train", 2)
+        await road.until_workload("train", "PodsReady")
+        ours_now = await road.workload_of("train")
+        theirs = (await worker.cluster.get(worker.jobs))["items"]
+        pods = (await worker.cluster.get(worker.pods))["items"]
+        own_pods = (await road.cluster.get(road.pods))["items"]
+        await road.until_complete("train")
+        await road.until_workload("train", "Finished")
+        await until_empty(worker)
+
+    assert ours_now["status"]["clusterName"] == "west"
+    assert own_pods == []
+    assert [pod["metadata"]["labels"]["kueue.x-k8s.io/multikueue-worker-workload-pod"] for pod in pods] == ["true"] * 2
+    assert theirs[0]["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "west"
+    assert theirs[0]["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
+
+
+async def test_an_eviction_reaches_the_worker_and_a_lost_worker_costs_only_its_job(
+    either_plane: Plane, tmp_path: Path
+) -> None:
+    """A drained queue takes the job from the worker, and gives it back; when the worker is lost, the job waits here."""
+    queue = f"{KUEUE}/clusterqueues/team"
+    async with two_clusters(either_plane, tmp_path) as (road, worker, sandbox):
+        await submit(road, "train", 600)
+        await road.until_workload("train", "PodsReady")
+        drain = {"spec": {"stopPolicy": "HoldAndDrain"}}
+        await road.cluster.request("PATCH", queue, drain, content_type=MERGE_PATCH)
+        await road.until_workload("train", "QuotaReserved", status="False")
+        await until_empty(worker)
+        await road.cluster.request("PATCH", queue, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
+        await road.until_workload("train", "PodsReady")
+
+        await sandbox.stop()
+        await until_active(road, "multikueueclusters/west", "False", "ClientConnectionFailed")
+        await road.until_workload("train", "Evicted")
+        await road.until_workload("train", "QuotaReserved", status="False")
+        evicted = condition(await road.workload_of("train"), "Evicted")
+
+    assert evicted["reason"] == "AdmissionCheck"
+
+
+async def test_a_kubeconfig_of_the_manager_itself_is_refused(either_plane: Plane, tmp_path: Path) -> None:
+    """Its queue would take copies for workloads of its own; a Secret that is put right is read again."""
+    async with two_clusters(either_plane, tmp_path) as (road, _, sandbox):
+        await name_cluster(road, "self", either_plane.kubeconfig.read_text())
+        refused = await until_active(road, "multikueueclusters/self", "False", "BadKubeConfig")
+        data = {"data": {"kubeconfig": base64.b64encode(sandbox.kubeconfig().encode()).decode()}}
+        secret = f"/api/v1/namespaces/{OWN_NAMESPACE}/secrets/self"
+        await road.cluster.request("PATCH", secret, data, content_type=MERGE_PATCH)
+        await until_active(road, "multikueueclusters/self", "True", "Active")
+
+    assert "own cluster" in condition(refused, "Active")["message"]

@@ -1,0 +1,270 @@
+"""Connections to worker clusters: opened, lost, refused and opened again, in the time of a fake clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kqueue.clock import FakeClock
+from kqueue.controllers.resources import NAMESPACES, WORKLOADS
+from kqueue.controllers.worker_cluster import (
+    WorkerCluster,
+    WorkerHandlers,
+    WorkerLink,
+    WorkerSourceError,
+    WorkerTools,
+)
+from kqueue.errors import ConfigError, InvalidError, UnauthorizedError, UnreachableError
+from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.multikueue.copies import Origin
+from kqueue.jobs.switches import JobFeatures
+from kqueue.runtime.client import Json
+from kqueue.runtime.controller import Result
+from kqueue.runtime.kubeconfig_secret import InsecureKubeconfigError
+from tests.unit.controllers.builders import make_workload
+from tests.unit.controllers.fakes import FakeClient
+
+COPY = make_workload("w", metadata={"labels": {"kueue.x-k8s.io/multikueue-origin": "west"}})
+
+
+class QuietStream:
+    """A watch on which nothing happens until it is closed."""
+
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+
+    async def lines(self) -> list[bytes]:
+        """Wait for the end."""
+        await self._closed.wait()
+        return []
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+class WorkerServer(FakeClient):
+    """The API server of a worker; `answers` is called for each request for its version."""
+
+    def __init__(self, uid: str = "worker") -> None:
+        super().__init__()
+        self.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": uid}})
+        self.answers: Callable[[], Awaitable[None]] = self._answer_at_once
+        self.closed = 0
+
+    async def _answer_at_once(self) -> None:
+        return
+
+    async def version(self) -> Json:
+        await self.answers()
+        return {}
+
+    async def list_page(self, resource: Any, namespace: Any = None, *, params: Any, **more: Any) -> bytes:
+        return (await super().list_page(resource, namespace, params=params, **more)).replace(
+            b'"metadata":{}', b'"metadata":{"resourceVersion":"9"}', 1
+        )
+
+    async def open_watch(self, *_: Any, params: Any, **_more: Any) -> Any:
+        if "sendInitialEvents" in params:
+            raise InvalidError("lists are paged here", status=422)
+        return QuietStream()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Connected:
+    """One cluster and what it was told and has told."""
+
+    def __init__(self, server: WorkerServer | None = None) -> None:
+        self.clock, self.server = FakeClock(), server or WorkerServer()
+        self.content: bytes | Exception = b"one"
+        self.contents: list[bytes] = []
+        self.refusal: Exception | None = None
+        self.copies: list[str] = []
+        self.steps: list[str] = []
+        self.states: list[tuple[bool, str]] = []
+        self.messages: list[str] = []
+        tools = WorkerTools(
+            origin=Origin("west"),
+            kinds=[BY_FRAMEWORK["batch/job"]],
+            switches=JobFeatures(),
+            clock=self.clock,
+            identity=self._identity,
+        )
+        handlers = WorkerHandlers(
+            source=self._source,
+            connect=self._connect,
+            step=self._step,
+            on_copy=self.copies.append,
+            on_state=self._on_state,
+        )
+        self.cluster = WorkerCluster("a", handlers, tools)
+
+    def _on_state(self) -> None:
+        self.states.append((self.cluster.link is not None, self.cluster.reason))
+        self.messages.append(self.cluster.message)
+
+    async def _identity(self) -> str:
+        return "manager"
+
+    async def _source(self) -> bytes:
+        if isinstance(self.content, Exception):
+            raise self.content
+        return self.content
+
+    async def _connect(self, content: bytes) -> FakeClient:
+        self.contents.append(content)
+        if self.refusal is not None:
+            raise self.refusal
+        return self.server
+
+    async def _step(self, _link: WorkerLink, key: str) -> Result:
+        self.steps.append(key)
+        return Result()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the connection; at the end nothing of it is left."""
+        task = asyncio.ensure_future(self.cluster.run())
+        await self.clock.advance(1)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def fail() -> None:
+    raise UnreachableError("refused")
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_cluster_is_connected_with_all_copies_known() -> None:
+    """The manager is told of the state first, and then of each copy."""
+    world = Connected()
+    world.server.put(WORKLOADS, COPY)
+    async with world.running():
+        assert (world.states, world.copies) == ([(True, "Active")], ["ns/w"])
+        link = world.cluster.link
+        assert link is not None
+        assert list(link.workloads.store) == ["ns/w"]
+        assert world.cluster.lost_since is None
+    assert world.cluster.link is None
+    assert world.server.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [pytest.param(fail, 12, id="it refuses connections"), pytest.param(hang, 22, id="it does not answer")],
+)
+async def test_a_lost_cluster_is_noticed_and_comes_back(answers: Callable[[], Awaitable[None]], seconds: int) -> None:
+    """Steps that are due meanwhile are taken when it is back."""
+    world = Connected()
+    async with world.running():
+        world.server.answers = answers
+        await world.clock.advance(seconds)
+        assert world.states[-1] == (False, "ClientConnectionFailed")
+        assert world.cluster.lost_since is not None
+        world.cluster.enqueue("ns/w")
+        await world.clock.advance(60)
+        assert (world.steps, world.cluster.link) == ([], None)
+
+        world.server.answers = WorkerServer().answers
+        await world.clock.advance(130)
+        assert world.states[-1] == (True, "Active")
+        assert world.steps == ["ns/w"]
+
+
+async def test_a_watch_without_news_is_lost() -> None:
+    """The server answers probes, but its watch has died: what it has is not known any more."""
+    world = Connected()
+    async with world.running():
+        await world.clock.advance(165)
+        assert (False, "ClientConnectionFailed") in world.states
+        assert any("no news of workloads" in message for message in world.messages)
+
+
+async def test_attempts_become_rarer() -> None:
+    """5 s, doubled in 7 steps."""
+    world = Connected()
+    world.server.answers = fail
+    async with world.running():
+        await world.clock.advance(3600)
+        assert 10 <= len(world.contents) <= 24
+        assert world.states == [(False, "ClientConnectionFailed")]
+
+
+@pytest.mark.parametrize(
+    ("content", "refusal", "reason"),
+    [
+        pytest.param(WorkerSourceError("no Secret"), None, "BadKubeConfig", id="no Secret"),
+        pytest.param(
+            WorkerSourceError("no", "MultiKueueClusterProfileFeatureDisabled"),
+            None,
+            "MultiKueueClusterProfileFeatureDisabled",
+            id="a ClusterProfile",
+        ),
+        pytest.param(b"x", ConfigError("no YAML"), "BadKubeConfig", id="no kubeconfig"),
+        pytest.param(b"x", InsecureKubeconfigError("a file"), "InsecureKubeConfig", id="insecure"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_told_and_read_again(
+    content: bytes | Exception, refusal: Exception | None, reason: str
+) -> None:
+    world = Connected()
+    world.content, world.refusal = content, refusal
+    async with world.running():
+        assert world.states == [(False, reason)]
+        world.content, world.refusal = b"two", None
+        world.cluster.look()
+        await world.clock.advance(1)
+        assert world.states[-1] == (True, "Active")
+
+
+async def test_another_kubeconfig_is_another_connection() -> None:
+    """The old client is closed: its credentials were taken back."""
+    world = Connected()
+    async with world.running():
+        world.content = b"two"
+        await world.clock.advance(11)
+        assert world.contents == [b"one", b"two"]
+        assert world.server.closed == 1
+        assert world.states[-1] == (True, "Active")
+
+
+async def test_credentials_that_expire_are_told() -> None:
+    world = Connected()
+
+    async def expired() -> None:
+        raise UnauthorizedError("the token has expired", status=401)
+
+    async with world.running():
+        world.server.answers = expired
+        await world.clock.advance(11)
+        assert world.states[-1] == (False, "ClientConnectionFailed")
+        assert "expired" in world.cluster.message
+
+
+async def test_a_manager_whose_own_server_does_not_answer_keeps_its_workers() -> None:
+    """The kubeconfig cannot be read for a while: that says nothing about the worker."""
+    world = Connected()
+    async with world.running():
+        world.content = UnreachableError("our own server")
+        await world.clock.advance(60)
+        assert world.states == [(True, "Active")]
+
+
+async def test_the_manager_itself_is_no_worker() -> None:
+    """Its queue would take copies for workloads of its own."""
+    world = Connected(WorkerServer("manager"))
+    async with world.running():
+        assert world.states == [(False, "BadKubeConfig")]
+        assert "own cluster" in world.cluster.message
+        assert world.server.closed == 1

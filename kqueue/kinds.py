@@ -279,7 +279,7 @@ DISPATCHER = "kueue.x-k8s.io/multikueue"
 CHECK_CONTROLLERS = ("kueue.x-k8s.io/provisioning-request", DISPATCHER)
 """Controllers of AdmissionChecks that kqueue contains, by the names in `spec.controllerName`."""
 DEFAULT_CHECK_CONTROLLERS = CHECK_CONTROLLERS[:1]
-"""Those that run unless the configuration names others.  MultiKueue must be named: it reads Secrets."""
+"""Controllers that run unless the configuration names others.  MultiKueue must be named: it reads Secrets."""
 
 REPLICA_SET = Kind(
     framework="",

@@ -17,6 +17,7 @@ from kqueue.jobs.fields import JSON
 from kqueue.jobs.gang.registry import switched_on
 from kqueue.jobs.gang.reviewed import REVIEWED_GROUPS, ReviewedGroup
 from kqueue.jobs.kind import GroupVersionKind, JobContext, ReviewedKind
+from kqueue.jobs.multikueue.defaults import dispatched
 from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import FRAMEWORKS, implies_pods
@@ -164,11 +165,14 @@ def _mutate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
             return misdirected
         try:
             around = await observer.at_creation(request)
+            patch = kind.defaults(request.obj, around)
+            if await observer.is_dispatched(kind, request, patch, around):
+                patch = dispatched(kind, request.obj, patch)
         except LookupFailedError as e:
             return _unknown(e)
         except InvalidObjectError as e:
             return ReviewResult(problems=e.errors)
-        return ReviewResult(patch=kind.defaults(request.obj, around))
+        return ReviewResult(patch=patch)
 
     return answer
 

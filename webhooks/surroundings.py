@@ -20,8 +20,9 @@ from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import framework_of_kind
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import JobContext, ReviewedKind
+from kqueue.jobs.multikueue.defaults import queue_to_ask
 from kqueue.jobs.others import Reference, completed, reads_others, references
-from kqueue.jobs.patch import apply_merge_patch
+from kqueue.jobs.patch import Patch, apply_merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import POD, GroupKind
 from kqueue.kube import names as kube_names
@@ -55,6 +56,10 @@ class ReviewLookups(gang_context.GangLookups, Protocol):
 
     async def holds_quota(self, workload: str, namespace: str) -> bool:
         """Whether quota is reserved for the Workload of this name; False if it does not exist."""
+        ...
+
+    async def sends_away(self, namespace: str, queue: str) -> bool:
+        """Whether the ClusterQueue behind a LocalQueue has a check of MultiKueue; False if it does not exist."""
         ...
 
     async def other(self, reference: Reference) -> JSON | None:
@@ -97,6 +102,10 @@ class NoLookups:
         """Return False, so that the object may change."""
         return False
 
+    async def sends_away(self, namespace: str, queue: str) -> bool:
+        """Return False: without look-ups no object is found."""
+        return False
+
     async def other(self, reference: Reference) -> JSON | None:
         """Return None: without look-ups no object is found."""
         return None
@@ -117,6 +126,8 @@ class Policy:
     """`managedJobsNamespaceSelector`."""
     kinds: frozenset[tuple[str, str]] = frozenset()
     """(group, kind) of every enabled integration and external framework."""
+    dispatches: bool = False
+    """Whether MultiKueue runs here."""
     accounts: Accounts = field(default_factory=Accounts)
     """The accounts that create the objects of queued owners."""
 
@@ -180,6 +191,17 @@ class JobContextFinder:
             manage_without_queue=without,
             false_parent=false_parent,
         )
+
+    async def is_dispatched(self, kind: ReviewedKind, request: Request, patch: Patch, around: JobContext) -> bool:
+        """Whether a new object with these defaults is for another cluster, which its queue decides.
+
+        Raises:
+            LookupFailedError: the queue could not be read; a job that starts here cannot be sent away any more.
+        """
+        if not self.policy.dispatches or request.old is not None:
+            return False
+        queue = queue_to_ask(kind, request.obj, patch, around)
+        return bool(queue) and await self._lookups.sends_away(request.namespace, queue)
 
     async def at_change(self, request: Request, *, starts: bool = False) -> JobContext:
         """Return the context for validation, at creation and at updates.

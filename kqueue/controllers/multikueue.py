@@ -121,7 +121,7 @@ class MultiKueueChecks:
             _log.info("multikueue check answered", workload=key, state=answer.state)
 
     async def _bring_status(self, facts: MultiKueueFacts, cluster: str) -> None:
-        """Give the manager's job the status of its copy.  What the API server refuses must not hold up the rest."""
+        """Give the manager's job the status of its copy.  A status that the API server refuses is left out."""
         owner, remote = self._view.owner(facts.workload), facts.remote(cluster)
         if owner.kind is None or owner.job is None or remote is None or remote.job is None:
             return

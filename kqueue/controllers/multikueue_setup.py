@@ -24,7 +24,8 @@ from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
 from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.multikueue.copies import Origin, managed_by_path
+from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client

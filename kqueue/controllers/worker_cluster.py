@@ -69,7 +69,7 @@ class WorkerTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTools:
-    """What all worker clusters of a manager share.
+    """The values that all worker clusters of a manager share.
 
     Args:
         kinds: the kinds of jobs that workers can run.

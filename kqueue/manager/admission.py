@@ -161,6 +161,7 @@ def policy_of(configuration: Configuration) -> Policy:
         manage_without_queue=configuration.manage_jobs_without_queue_name,
         namespaces=configuration.namespace_selector,
         kinds=frozenset(kinds),
+        dispatches=names.MULTIKUEUE_CONTROLLER in configuration.check_controllers(),
         accounts=Accounts(
             controllers=frozenset(integrations.controller_accounts), own_namespace=configuration.namespace
         ),

@@ -15,6 +15,8 @@ from cachetools import TTLCache
 from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.controllers.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
     LOCAL_QUEUES,
     NAMESPACES,
     TOPOLOGIES,
@@ -85,6 +87,17 @@ class ApiLookups:
     async def has_local_queue(self, namespace: str, name: str) -> bool:
         """Whether there is such a LocalQueue."""
         return await self.get(LOCAL_QUEUES, namespace, name) is not None
+
+    async def sends_away(self, namespace: str, queue: str) -> bool:
+        """Whether the ClusterQueue behind a LocalQueue has a check of MultiKueue."""
+        local = await self.get(LOCAL_QUEUES, namespace, queue)
+        cluster_queue = text(local, "spec", "clusterQueue")
+        found = await self.get(CLUSTER_QUEUES, "", cluster_queue) if cluster_queue else None
+        for rule in objects(found, "spec", "admissionChecksStrategy", "admissionChecks"):
+            check = await self.get(ADMISSION_CHECKS, "", text(rule, "name"))
+            if text(check, "spec", "controllerName") == names.MULTIKUEUE_CONTROLLER:
+                return True
+        return False
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether there is such a WorkloadPriorityClass."""

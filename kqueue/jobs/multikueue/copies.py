@@ -13,8 +13,8 @@ from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import CompletedKind, JobKind
+from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
-from kqueue.kinds import FRAMEWORKS
 from kqueue.state.conditions import Stamp, conditions_of, status_patch
 
 _LABEL_MAX = 63
@@ -84,12 +84,6 @@ class Origin:
             "metadata": metadata,
             "spec": apply_merge_patch({}, without_manager["spec"]),
         }
-
-
-def managed_by_path(kind: JobKind) -> tuple[str, ...]:
-    """Return the steps to the field that names the controller of a job; empty: the kind has none."""
-    row = FRAMEWORKS.get(kind.framework)
-    return tuple(row.managed_by.split(".")) if row is not None and row.managed_by else ()
 
 
 def dispatch_problem(kind: JobKind | None, job: JSON | None) -> str:

@@ -13,12 +13,12 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import look, put
 from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.multikueue.copies import (
     Origin,
     caught_up,
     deactivation,
     dispatch_problem,
-    managed_by_path,
     status_back,
 )
 from kqueue.jobs.patch import apply_merge_patch

@@ -274,3 +274,35 @@ async def test_an_object_that_jobs_refer_to_is_found_by_its_kind() -> None:
         "trainingruntimes.trainer.kubeflow.org/ns/torch",
         "trainingruntimes.trainer.kubeflow.org/ns/missing",
     ]
+
+
+def checked(*names: str) -> Object:
+    rules = [{"name": name} for name in names]
+    return {"metadata": {}, "spec": {"admissionChecksStrategy": {"admissionChecks": rules}}}
+
+
+def answered_by(controller: str) -> Object:
+    return {"metadata": {}, "spec": {"controllerName": controller}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "want"),
+    [
+        pytest.param({}, False, id="no queue"),
+        pytest.param({"main": {"metadata": {}, "spec": {}}}, False, id="a queue of no ClusterQueue"),
+        pytest.param({"team": checked()}, False, id="no check"),
+        pytest.param({"team": checked("x")}, False, id="a check that does not exist"),
+        pytest.param({"team": checked("x"), "x": answered_by("example.com/x")}, False, id="another check"),
+        pytest.param(
+            {"team": checked("x", "y"), "x": answered_by("e/x"), "y": answered_by("kueue.x-k8s.io/multikueue")},
+            True,
+            id="a check of MultiKueue",
+        ),
+    ],
+)
+async def test_a_queue_that_sends_jobs_away(objects: dict[str, Object], want: bool) -> None:
+    """By its ClusterQueue's checks."""
+    desk = Desk()
+    desk.server.objects = {"main": {"metadata": {}, "spec": {"clusterQueue": "team"}}} if objects else {}
+    desk.server.objects |= objects
+    assert await desk.lookups.sends_away("ns", "main") is want

@@ -41,6 +41,8 @@ class World:
         self.groups: dict[GangRef, Object] = {}
         self.others: dict[str, Object] = {}
         self.quota = False
+        self.far: set[str] = set()
+        """Queues whose jobs MultiKueue sends to other clusters."""
         self.levels: frozenset[str] | None = None
         self.admitted = False
         self.fails: Exception | None = None
@@ -82,6 +84,10 @@ class World:
     async def holds_quota(self, workload: str, namespace: str) -> bool:
         self._ask(f"quota {workload[: workload.rindex('-') + 1]}")
         return self.quota
+
+    async def sends_away(self, namespace: str, queue: str) -> bool:
+        self._ask(f"far {queue}")
+        return queue in self.far
 
     async def other(self, reference: Reference) -> Object | None:
         self._ask(str(reference))

@@ -1,4 +1,4 @@
-"""What a manager knows of its workloads on worker clusters, from its own watches and theirs."""
+"""Facts that a manager has about its workloads on worker clusters, from its own watches and theirs."""
 
 from __future__ import annotations
 

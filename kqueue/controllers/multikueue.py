@@ -26,11 +26,11 @@ from kqueue.controllers.worker_cluster import (
 )
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import WorkloadSteps
-from kqueue.errors import InvalidError, NotFoundError
+from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
 from kqueue.jobs.check_entry import answered
 from kqueue.jobs.fields import text
 from kqueue.jobs.multikueue.copies import status_back
-from kqueue.jobs.multikueue.decision import MultiKueueDecision, decide
+from kqueue.jobs.multikueue.decision import MultiKueueDecision, RemoteStep, decide
 from kqueue.jobs.multikueue.facts import MultiKueueFacts
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
@@ -38,6 +38,9 @@ from kqueue.runtime.store import split_key
 from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
+
+_REFUSED_SECONDS = 30.0
+"""Seconds before a step is taken again that a cluster refused."""
 
 
 class MultiKueueChecks:
@@ -80,7 +83,7 @@ class MultiKueueChecks:
     def _clean_up(self, key: str) -> None:
         """Enqueue a Workload that has no check on all clusters with copies, which are deleted there."""
         for cluster in self._clusters.values():
-            if cluster.link is not None and key in cluster.link.copied():
+            if cluster.link is not None and cluster.link.has(key):
                 cluster.enqueue(key)
 
     def collect_garbage(self) -> None:
@@ -156,8 +159,8 @@ def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
 class ClusterSteps:
     """Takes the step that is due for a Workload on one cluster."""
 
-    def __init__(self, workloads: WorkloadBook, view: MultiKueueView, steps: RemoteSteps) -> None:
-        self._workloads, self._view, self._steps = workloads, view, steps
+    def __init__(self, workloads: WorkloadBook, view: MultiKueueView, steps: RemoteSteps, recorder: Recorder) -> None:
+        self._workloads, self._view, self._steps, self._recorder = workloads, view, steps, recorder
 
     async def reconcile(self, link: WorkerLink, key: str) -> Result:
         """Decide anew, and take the step of the cluster of this link."""
@@ -168,5 +171,16 @@ class ClusterSteps:
         elif facts is not None:
             step = decide(facts).steps.get(link.cluster)
             if step is not None:
-                await self._steps.take(step, link, workload, self._view.owner(workload))
+                return await self._take(step, link, workload)
+        return Result()
+
+    async def _take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload) -> Result:
+        """Take a step; tell users what a cluster refuses, such as a namespace that it lacks, and try it again later."""
+        try:
+            await self._steps.take(step, link, workload, self._view.owner(workload))
+        except (InvalidError, ForbiddenError, NotFoundError) as e:
+            message = f"Cluster {link.cluster} refused a step ({step.value}): {e}"
+            reference = workload_reference(workload)
+            self._recorder.record(reference, reason=words.EVENT_MULTIKUEUE, message=message, warning=True, once=True)
+            return Result(requeue_after=_REFUSED_SECONDS)
         return Result()

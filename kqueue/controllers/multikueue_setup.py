@@ -91,14 +91,15 @@ class _Parts:
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
         self.view = self._make_view()
         remote = RemoteSteps(manager.client, self.origin, manager.clock)
-        self._steps = ClusterSteps(manager.workload_writer, self.view, remote)
+        recorder = manager.recorder(Reporter.WORKLOADS)
+        self._steps = ClusterSteps(manager.workload_writer, self.view, remote, recorder)
         self.checks = MultiKueueChecks(
             manager.workload_writer,
             self.view,
             self.clusters.connected,
             client=manager.client,
             steps=manager.steps,
-            recorder=manager.recorder(Reporter.WORKLOADS),
+            recorder=recorder,
             clock=manager.clock,
         )
         activity = CheckActivity(

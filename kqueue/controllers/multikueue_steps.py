@@ -65,9 +65,18 @@ class RemoteSteps:
             return  # it is gone, or another object has its name by now
         _log.info("copy deleted", cluster=link.cluster, resource=str(resource), copy=f"{namespace}/{name}")
 
+    async def _original(self, resource: ResourceType, name: str, namespace: str) -> JSON | None:
+        """Return an object of the manager's own cluster; None: it is gone by now, which its watch will tell."""
+        try:
+            return await self._client.get_json(resource, name, namespace)
+        except NotFoundError:
+            return None
+
     async def _create(self, link: WorkerLink, key: str) -> None:
         namespace, name = split_key(key)
-        original = await self._client.get_json(WORKLOADS, name, namespace)
+        original = await self._original(WORKLOADS, name, namespace)
+        if original is None:
+            return
         try:
             await link.client.create(WORKLOADS, self._origin.workload_copy(original))
         except AlreadyExistsError:
@@ -94,8 +103,10 @@ class RemoteSteps:
         if older is not None and self._origin.made(labels_of(older)):
             await self._delete(link, resource, older)
             return
-        workload = await self._client.get_json(WORKLOADS, split_key(key)[1], namespace)
-        original = await self._client.get_json(resource, name, namespace)
+        workload = await self._original(WORKLOADS, split_key(key)[1], namespace)
+        original = await self._original(resource, name, namespace)
+        if workload is None or original is None:
+            return
         try:
             await link.client.create(resource, self._origin.job_copy(kind, original, workload))
         except AlreadyExistsError:

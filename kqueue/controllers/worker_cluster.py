@@ -161,6 +161,10 @@ class WorkerLink:
         """Return all watches."""
         return [self.workloads, *self.jobs.values()]
 
+    def has(self, key: str) -> bool:
+        """Whether there is a copy of the Workload of a key, or of its job."""
+        return key in self.workloads.store or bool(self.jobs_of(key))
+
     def copied(self) -> set[str]:
         """Return the keys of all Workloads of which there is a copy, or the copy of a job."""
         found = set(self.workloads.store)

@@ -236,7 +236,7 @@ def _waiting(facts: MultiKueueFacts) -> MultiKueueDecision:
         if remote.cluster not in found.clusters:
             if remote.has_copies:
                 steps[remote.cluster] = RemoteStep.DELETE
-        elif remote.workload is None and remote.cluster in status.nominated_cluster_names:
+        elif remote.is_connected and remote.workload is None and remote.cluster in status.nominated_cluster_names:
             steps[remote.cluster] = RemoteStep.CREATE
     return MultiKueueDecision(
         steps=steps,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.jobs.multikueue.facts import ALL_AT_ONCE, INCREMENTAL, ROUND, MultiKueueFacts
+from kqueue.jobs.multikueue.facts import ALL_AT_ONCE, INCREMENTAL, ROUND, MultiKueueFacts, Remote
 
 _MOST = 20
 """Clusters that `status.nominatedClusterNames` can hold."""
@@ -24,12 +25,17 @@ class Nomination:
 def nominate(facts: MultiKueueFacts) -> Nomination:
     """Return the nominated clusters.  A dispatcher that is not ours has written them into the status."""
     dispatcher, now = facts.policy.dispatcher, facts.workload.status.nominated_cluster_names
-    offered = [remote.cluster for remote in facts.remotes if remote.is_free]
+    offered = [remote.cluster for remote in facts.remotes if remote.is_free or _is_kept(remote, now)]
     if dispatcher == ALL_AT_ONCE:
         return Nomination(tuple(sorted(offered))[:_MOST])
     if dispatcher == INCREMENTAL:
         return _incremental(facts, offered)
     return Nomination(tuple(name for name in now if name in offered))
+
+
+def _is_kept(remote: Remote, nominated: Sequence[str]) -> bool:
+    """Whether a lost cluster stays nominated: a worker that comes and goes must not rewrite all waiting workloads."""
+    return not remote.is_connected and remote.is_offered and remote.cluster in nominated
 
 
 def writes_nomination(facts: MultiKueueFacts) -> bool:

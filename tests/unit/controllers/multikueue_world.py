@@ -163,7 +163,9 @@ class MultiKueueWorld(World):
             recorder=self.recorder,
             clock=self.clock,
         )
-        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, self.origin, self.clock))
+        self.steps = ClusterSteps(
+            self.writer, self.view, RemoteSteps(self.client, self.origin, self.clock), self.recorder
+        )
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
         """The Workload has quota, these conditions, and its check this state."""

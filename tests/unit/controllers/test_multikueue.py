@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.errors import InvalidError, UnreachableError
+from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
 from kqueue.jobs.multikueue.facts import INCREMENTAL
 from kqueue.runtime.resources import ResourceType
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
@@ -116,6 +116,28 @@ async def test_a_foreign_object_is_never_touched(resource: ResourceType, foreign
     assert free.names == ["ns/w", "ns/j"]
     assert taken.names == ["ns/" + foreign["metadata"]["name"]]
     assert taken.client.object(resource, taken.names[0]) == before
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(NotFoundError("namespaces ns not found", status=404), id="no namespace"),
+        pytest.param(ForbiddenError("may not create", status=403), id="no right"),
+        pytest.param(InvalidError("spec is invalid", status=422), id="another schema"),
+    ],
+)
+async def test_what_a_cluster_refuses_is_told_and_tried_again(refusal: ApiError) -> None:
+    """Users see it on the Workload of the manager; the other cluster is not held up."""
+    world = MultiKueueWorld()
+    world.workers["a"].client.fail(refusal, verb="create", times=99)
+
+    for _ in range(3):
+        await world.step()
+
+    assert [w.names for w in world.workers.values()] == [[], ["ns/w"]]
+    assert set(world.recorder.warnings) == {"MultiKueue"}
+    assert any(f"Cluster a refused a step (create): {refusal}" in message for message in world.recorder.messages)
+    assert (await world.steps.reconcile(world.workers["a"].link, "ns/w")).requeue_after == 30
 
 
 async def test_a_lost_cluster_is_waited_for_and_then_given_up() -> None:

@@ -35,7 +35,7 @@ from kqueue.jobs.multikueue.facts import MultiKueueFacts
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import split_key
-from kqueue.state import status
+from kqueue.state import delayed_status, status
 
 _log = structlog.get_logger(__name__)
 
@@ -106,6 +106,8 @@ class MultiKueueChecks:
             if decision.answer is not None:
                 entries = answered(now.status.admission_checks, {facts.entry.name: decision.answer}, since)
                 fields |= {"admissionChecks": entries} if entries is not None else {}
+                if decision.answer.state == names.CHECK_READY:
+                    fields |= delayed_status.placed_elsewhere(now)  # else this cluster would choose domains, too
             if decision.nominated is not None:
                 fields["nominatedClusterNames"] = list(decision.nominated) or None
             if decision.cluster:

@@ -38,21 +38,21 @@ def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) 
 
 
 def delayed_flavors(spec: wire.ClusterQueueSpec, known: Mapping[str, wire.AdmissionCheck]) -> frozenset[str]:
-    """Return the flavors of a ClusterQueue whose domains are chosen when its checks are ready, because a check makes
-    their nodes.
+    """Return the flavors of a ClusterQueue whose domains are chosen when its checks are ready: a check makes their
+    nodes, or another cluster chooses.
     """
     strategy = spec.admission_checks_strategy
     every = frozenset(flavor.name for group in spec.resource_groups for flavor in group.flavors)
     found = frozenset[str]()
     for rule in strategy.admission_checks if strategy is not None else ():
         check = known.get(rule.name)
-        if check is not None and check.spec is not None and check.spec.controller_name in _MAKE_NODES:
+        if check is not None and check.spec is not None and check.spec.controller_name in _PLACE_LATER:
             found |= every.intersection(rule.on_flavors) if rule.on_flavors else every
     return found
 
 
-_MAKE_NODES = frozenset({names.PROVISIONING_REQUEST_CONTROLLER})
-"""Controllers of checks whose nodes exist only after the check is ready."""
+_PLACE_LATER = frozenset({names.PROVISIONING_REQUEST_CONTROLLER, names.MULTIKUEUE_CONTROLLER})
+"""Controllers of checks before whose answer there are no nodes: one has them made, the other uses another cluster's."""
 
 
 def assigned_flavors(obj: wire.Workload) -> frozenset[str] | None:

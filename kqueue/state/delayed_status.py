@@ -59,3 +59,16 @@ def choose_domains(obj: wire.Workload, assignments: Mapping[str, TopologyAssignm
     assert now is not None
     pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in now.pod_set_assignments]
     return {"status": {"admission": {"podSetAssignments": pod_sets}}}
+
+
+def placed_elsewhere(obj: wire.Workload) -> Patch:
+    """Return the status field by which domains wait no longer, as another cluster has chosen them; empty: none wait."""
+    stored = obj.status.admission
+    if stored is None or not model.waits_for_domains(obj):
+        return {}
+    ready = {"delayedTopologyRequest": check_names.DELAYED_READY}
+    pod_sets = [
+        {**msgspec.to_builtins(held), "name": held.name, **(ready if held.delayed_topology_request else {})}
+        for held in stored.pod_set_assignments
+    ]
+    return {"admission": {"podSetAssignments": pod_sets}}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
 from kqueue.jobs.multikueue.facts import INCREMENTAL
@@ -58,6 +59,29 @@ async def test_the_first_cluster_that_admits_gets_the_job() -> None:
     assert job is not None
     assert job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "w"
     assert "managedBy" not in job["spec"]
+
+
+async def test_domains_are_chosen_by_the_worker_alone() -> None:
+    """8.3 of the topology: the manager's request for domains is settled with the check, in the same write."""
+    world = MultiKueueWorld()
+    held = world.status["admission"]["podSetAssignments"][0] | {"delayedTopologyRequest": "Pending"}
+    world.client.change(WORKLOADS, "ns/w", {"status": {"admission": {"podSetAssignments": [held]}}})
+    await world.settled()
+    world.workers["a"].tell(*ADMITTED)
+    seen: list[tuple[str, str]] = []
+
+    def look(_old: object, new: wire.Workload | None) -> None:
+        assert new is not None
+        assert new.status.admission is not None
+        asked = new.status.admission.pod_set_assignments[0].delayed_topology_request
+        seen.append((new.status.admission_checks[0].state, asked or ""))
+
+    world.workloads.subscribe(look)
+    await world.settled()
+
+    assert seen[-1] == ("Ready", "Ready")
+    assert ("Ready", "Pending") not in seen
+    assert world.status["admission"]["podSetAssignments"] == [held | {"delayedTopologyRequest": "Ready"}]
 
 
 async def test_the_status_of_the_job_comes_back() -> None:

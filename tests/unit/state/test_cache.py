@@ -19,6 +19,7 @@ from kqueue.core.quota import FlavorResource, add_usage, available
 from kqueue.core.workload import Admission, Snapshot
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
+from kqueue.state.checks import delayed_flavors
 from kqueue.state.holding import Holding
 from kqueue.state.holdings import AssumedTwiceError
 from tests.readings import free_by_node, requests_per_pod
@@ -743,3 +744,17 @@ def test_an_admission_does_not_fit_once_one_of_its_hosts_is_gone() -> None:
 
     assert not cache.fits(admission)
     assert cache.fits(holding(make_workload("b", host="h2")).admission)
+
+
+@pytest.mark.parametrize(
+    ("queue", "want"),
+    [
+        pytest.param(checked("fine"), set(), id="a check about something else"),
+        pytest.param(checked("nodes"), {"gpu"}, id="nodes are made first"),
+        pytest.param(checked("remote"), {"gpu"}, id="another cluster has the nodes"),
+        pytest.param(checked("unknown"), set(), id="a check that does not exist"),
+    ],
+)
+def test_flavors_whose_domains_are_chosen_after_the_checks(queue: wire.ClusterQueue, want: set[str]) -> None:
+    assert queue.spec is not None
+    assert delayed_flavors(queue.spec, {check.metadata.name: check for check in CHECKS}) == want

@@ -236,7 +236,7 @@ class WorkerCluster:
         async with self._opened(content) as link:
             await within(self._clock, times.answer, self._check(link.client))
             async with _running(watch.run for watch in link.all()):
-                await within(self._clock, times.sync, _settled(link))
+                await self._sync(link)
                 self._up(link)
                 async with _running([self._steps.run]):
                     await self._watch_over(link, content)
@@ -248,7 +248,17 @@ class WorkerCluster:
             yield WorkerLink(self.name, client, self._tools, self._copy_changed)
         finally:
             self.link = None
+            if self.reason == words.REASON_ACTIVE:
+                self.reason, self.message = words.REASON_CLIENT_CONNECTION_FAILED, "The connection has ended"
             await client.close()
+
+    async def _sync(self, link: WorkerLink) -> None:
+        """Return when all watches have begun.  Raises TimeoutError, which names the others, after a while."""
+        try:
+            await within(self._clock, self._tools.times.sync, _settled(link))
+        except TimeoutError as e:
+            late = ", ".join(str(watch.resource) for watch in link.all() if not watch.settled.is_set())
+            raise TimeoutError(f"{late} cannot be watched; may the user of the kubeconfig list and watch them?") from e
 
     async def _check(self, client: Client) -> None:
         """Refuse the manager's own cluster: its queue would take the copies for workloads of its own."""

@@ -18,7 +18,7 @@ from kqueue.controllers.worker_cluster import (
     WorkerSourceError,
     WorkerTools,
 )
-from kqueue.errors import ConfigError, InvalidError, UnauthorizedError, UnreachableError
+from kqueue.errors import ConfigError, ForbiddenError, InvalidError, UnauthorizedError, UnreachableError
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.switches import JobFeatures
@@ -54,6 +54,8 @@ class WorkerServer(FakeClient):
         self.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": uid}})
         self.answers: Callable[[], Awaitable[None]] = self._answer_at_once
         self.closed = 0
+        self.hidden = ""
+        """A kind that the user may not list."""
 
     async def _answer_at_once(self) -> None:
         return
@@ -63,6 +65,8 @@ class WorkerServer(FakeClient):
         return {}
 
     async def list_page(self, resource: Any, namespace: Any = None, *, params: Any, **more: Any) -> bytes:
+        if resource.plural == self.hidden:
+            raise ForbiddenError("may not list", status=403)
         return (await super().list_page(resource, namespace, params=params, **more)).replace(
             b'"metadata":{}', b'"metadata":{"resourceVersion":"9"}', 1
         )
@@ -189,6 +193,17 @@ async def test_a_watch_without_news_is_lost() -> None:
         await world.clock.advance(165)
         assert (False, "ClientConnectionFailed") in world.states
         assert any("no news of workloads" in message for message in world.messages)
+
+
+async def test_a_kind_that_we_may_not_watch_is_named() -> None:
+    """The kubeconfig's user lacks a right: the cluster is not used with half of its state."""
+    world = Connected()
+    world.server.hidden = "jobs"
+    async with world.running():
+        await world.clock.advance(61)
+        assert world.states == [(False, "ClientConnectionFailed")]
+        assert "jobs.batch cannot be watched" in world.messages[0]
+        assert "workloads" not in world.messages[0]
 
 
 async def test_attempts_become_rarer() -> None:

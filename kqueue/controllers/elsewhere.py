@@ -13,7 +13,7 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.runs: Callable[[wire.Workload], bool] = lambda _workload: False
-        """Whether a cluster that can be reached has the job of a Workload.  A lost one must not hold quota here."""
+        """Whether a Workload's job may run on a cluster that can be reached.  A lost one must not hold quota here."""
 
     def ask(self, workload: wire.Workload) -> bool:
         """Return the answer as it is now."""

@@ -105,9 +105,10 @@ class JobWorkload:
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
         """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone."""
-        active = job is not None and self._kind.active(job)
         if job is not None and self.is_dispatched(job):
-            active = active and any(self._runs_elsewhere(w) for w in workloads)
+            active = any(self._runs_elsewhere(w) for w in workloads)
+        else:
+            active = job is not None and self._kind.active(job)
         return active or any(self._pods_left(model.siblings_key(w)) for w in workloads)
 
     def is_dispatched(self, job: JSON) -> bool:

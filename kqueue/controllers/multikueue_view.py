@@ -48,6 +48,11 @@ class MultiKueueSources:
     job: Callable[[wire.Workload], DispatchedJob]
 
 
+def may_run(kind: JobKind, copy: JSON) -> bool:
+    """Whether pods of the copy of a job run, or may start."""
+    return kind.finished(copy) is None and (kind.active(copy) or not kind.is_suspended(copy))
+
+
 class MultiKueueView:
     """Collects the facts about one workload, or one check."""
 
@@ -138,10 +143,11 @@ class MultiKueueView:
         return copy if self.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
 
     def runs_elsewhere(self, workload: wire.Workload) -> bool:
-        """Whether a cluster that can be reached has the job of a workload."""
+        """Whether pods of a workload's job may run on a cluster that can be reached."""
         owner = self._sources.job(workload)
-        links = [cluster.link for cluster in self._sources.clusters.values()]
-        return any(link is not None and self.job_copy(link, owner) is not None for link in links)
+        links = [cluster.link for cluster in self._sources.clusters.values() if cluster.link is not None]
+        copies = [self.job_copy(link, owner) for link in links]
+        return owner.kind is not None and any(copy is not None and may_run(owner.kind, copy) for copy in copies)
 
     # --- checks --------------------------------------------------------------------------------------------------
 

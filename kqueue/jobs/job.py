@@ -134,18 +134,20 @@ class BatchJob:
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
         """Return the steps: suspend and mark; remove the start time; restore the template and remove the mark.
 
-        Kubernetes lets a template change only while the Job is suspended and has no start time, hence the order. With
-        the mark, an interrupted stop continues at the same step.
+        Kubernetes lets a template change only while the Job is suspended, has no start time and no active pod, hence
+        the order. With the mark, an interrupted stop continues at the same step.
         """
         steps: list[StopStep] = []
         running = not flag(job, "spec", "suspend")
         if running:
             mark = {"metadata": {"annotations": {names.STOPPING_ANNOTATION: "true"}}, "spec": {"suspend": True}}
             steps.append(StopStep(patch=mark, suspends=True))
-        if text(job, "status", "startTime"):
-            steps.append(StopStep(patch={"status": {"startTime": None}}, subresource="status"))
+        marked = running or names.STOPPING_ANNOTATION in annotations_of(job)
+        cleared = _cleared_status(self.managed_by(job) if marked else "")
+        if any(mapping(job, "status").get(field) for field in cleared):
+            steps.append(StopStep(patch={"status": cleared}, subresource="status"))
         restore = merge_patch(job, _restored(job, infos))
-        marks = [names.STOPPING_ANNOTATION] if running or names.STOPPING_ANNOTATION in annotations_of(job) else []
+        marks = [names.STOPPING_ANNOTATION] if marked else []
         if infos and names.JOB_PARALLELISM_ANNOTATION in annotations_of(job):
             marks.append(names.JOB_PARALLELISM_ANNOTATION)
         if marks:
@@ -261,6 +263,16 @@ def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
 def _written_parallelism(job: Mapping[str, Any]) -> int | None:
     """Return the user's parallelism if fewer pods were started and the full count does not determine it; else None."""
     return int_of(annotations_of(job).get(names.JOB_PARALLELISM_ANNOTATION, ""))
+
+
+def _cleared_status(controller: str) -> JSON:
+    """Return the fields that a stop removes from the status.
+
+    The counters of a job on another cluster are what that cluster told last, and it may be lost.  Later it may tell of
+    pods that are still ending.
+    """
+    counters = ("active", "ready", "terminating") if controller == names.MULTIKUEUE_CONTROLLER else ()
+    return dict.fromkeys(("startTime", *counters))
 
 
 def _restored(job: JSON, infos: Sequence[PodSetInfo]) -> JSON:

@@ -285,6 +285,31 @@ async def test_an_eviction_by_the_worker_is_a_retry() -> None:
     assert (world.entry["state"], world.recorder.warnings) == ("Retry", [])
 
 
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        pytest.param({"spec": {"suspend": False}}, True, id="it may start pods"),
+        pytest.param({"spec": {"suspend": False}, "status": {"active": 1}}, True, id="it runs"),
+        pytest.param({"spec": {"suspend": True}, "status": {"active": 1}}, True, id="its pods are ending"),
+        pytest.param({"spec": {"suspend": True}, "status": {"active": 0}}, False, id="its pods have ended"),
+        pytest.param(
+            {"spec": {"suspend": False}, "status": {"conditions": [condition("Complete")]}}, False, id="it has finished"
+        ),
+    ],
+)
+async def test_quota_is_kept_while_a_job_may_run_elsewhere(change: JSON, runs: bool) -> None:
+    """And on no account for a cluster that is lost."""
+    world = await running()
+    world.workers["a"].client.change(JOBS, "ns/j", change)
+    world.workers["a"].client.sync()
+    workload = world.workloads.get("ns/w")
+    assert workload is not None
+    assert world.view.runs_elsewhere(workload) is runs
+
+    world.workers["a"].lose()
+    assert not world.view.runs_elsewhere(workload)
+
+
 async def test_a_priority_reaches_the_copies() -> None:
     """17.2.6"""
     world = MultiKueueWorld()

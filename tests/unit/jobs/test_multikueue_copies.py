@@ -182,6 +182,7 @@ def status(obj: JSON, **fields: Any) -> JSON:
 
 
 STARTED, HELD = job(), job(suspend=True)
+STOPPING = HELD | {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}}
 
 
 @pytest.mark.parametrize(
@@ -193,6 +194,7 @@ STARTED, HELD = job(), job(suspend=True)
         ),
         pytest.param(status(STARTED, active=2), status(STARTED, active=2), {}, id="17.2 nothing new"),
         pytest.param(status(HELD), status(STARTED, active=2), {}, id="17.2 not while it starts"),
+        pytest.param(status(HELD), status(STOPPING, startTime="t"), {}, id="17.2 not while it is being stopped"),
         pytest.param(
             status(HELD, active=2), status(HELD, active=0), {"status": {"active": 0}}, id="17.2 both are stopped"
         ),

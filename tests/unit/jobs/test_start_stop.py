@@ -269,6 +269,16 @@ def test_a_stop_has_three_steps_in_the_order_that_kubernetes_allows() -> None:
     assert (third.suspends, third.subresource) == (False, "")
 
 
+def test_a_stop_clears_what_another_cluster_told() -> None:
+    """That cluster may be lost, and templates do not change while pods are active; later counters are news of it."""
+    job = make_job(managedBy="kueue.x-k8s.io/multikueue")
+    workload = make_workload(job, assignment={"flavors": {"cpu": "gpu"}, **PLACED})
+    running = {**started(job, workload), "status": {"active": 4, "failed": 1}}
+    end = stopped(running, workload)
+    assert end["status"] == {"failed": 1}
+    assert JOB.stop({**end, "status": {"active": 2}}, infos_at_stop(workload)) == ()
+
+
 @pytest.mark.parametrize("done", [0, 1, 2, 3])
 def test_a_stop_that_was_cut_short_goes_on(done: int) -> None:
     """Killed after any step, the next attempt ends in the same state, and then has nothing to do."""

@@ -19,7 +19,7 @@ from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import CONTROLLER, DispatchedJob, MultiKueueSources, MultiKueueView
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.record import Reporter
-from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerTimes, WorkerTools, identity_of
+from kqueue.controllers.worker_cluster import IDENTITY, WorkerCluster, WorkerHandlers, WorkerTimes, WorkerTools
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
 from kqueue.jobs.fields import JSON, mapping
@@ -69,18 +69,17 @@ class _Parts:
 
     def __init__(self, manager: Manager) -> None:
         watches, self._manager = manager.watches, manager
-        self.origin = Origin(manager.config.multi_kueue.origin)
         self.dispatched = [kind for kind in manager.kinds if managed_by_path(kind)]
         self.objects = watches.watch(kinds.MULTIKUEUE_CLUSTERS, api.MultiKueueCluster)
         self.configs = watches.watch(kinds.MULTIKUEUE_CONFIGS, api.MultiKueueConfig)
         folder = KUBECONFIG_FOLDER if manager.config.enabled("MultiKueueKubeConfigPathValidation") else None
         self._sources = WorkerSources(manager.client, manager.config.namespace, clock=manager.clock, folder=folder)
         self._tools = WorkerTools(
-            origin=self.origin,
+            origin=Origin(manager.config.multi_kueue.origin),
             kinds=self.dispatched,
             switches=manager.switches,
             clock=manager.clock,
-            identity=partial(identity_of, manager.client),
+            identity=self._identity,
             times=WorkerTimes(
                 probe=manager.timings.worker_probe,
                 retry_base=manager.timings.worker_retry_base,
@@ -90,7 +89,7 @@ class _Parts:
         writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
         self.view = self._make_view()
-        remote = RemoteSteps(manager.client, self.origin, manager.clock)
+        remote = RemoteSteps(manager.client, manager.clock)
         recorder = manager.recorder(Reporter.WORKLOADS)
         self._steps = ClusterSteps(manager.workload_writer, self.view, remote, recorder)
         self.checks = MultiKueueChecks(
@@ -111,6 +110,11 @@ class _Parts:
         self.of_checks = manager.controller("multikueue_check", activity.reconcile)
         self.of_clusters = manager.controller("multikueue_cluster", self.clusters.reconcile)
 
+    async def _identity(self) -> str:
+        """Return the UID by which the manager's own cluster is known; empty: its watch does not have it."""
+        found = self._manager.watches.namespaces.store.get(IDENTITY)
+        return found.metadata.uid if found is not None else ""
+
     def _make_view(self) -> MultiKueueView:
         manager, watches = self._manager, self._manager.watches
         known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
@@ -122,7 +126,7 @@ class _Parts:
         )
         elastic = manager.switches.elastic_jobs
         policy = policy_of(manager)
-        return MultiKueueView(sources, origin=self.origin, policy=policy, elastic=elastic, clock=manager.clock)
+        return MultiKueueView(sources, policy=policy, elastic=elastic, clock=manager.clock)
 
     def _connection(self, cluster: api.MultiKueueCluster) -> WorkerCluster:
         name = cluster.metadata.name

@@ -12,8 +12,8 @@ from kqueue.controllers.raw import key_of
 from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
-from kqueue.jobs.fields import JSON, labels_of, text
-from kqueue.jobs.multikueue.copies import Origin, caught_up, deactivation
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
+from kqueue.jobs.multikueue.copies import caught_up, deactivation
 from kqueue.jobs.multikueue.decision import RemoteStep
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.resources import ResourceType
@@ -25,9 +25,9 @@ _log = structlog.get_logger(__name__)
 class RemoteSteps:
     """Writes copies on worker clusters."""
 
-    def __init__(self, client: Client, origin: Origin, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         """`client` is that of the manager's own cluster."""
-        self._client, self._origin, self._clock = client, origin, clock
+        self._client, self._clock = client, clock
 
     async def take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
         """Take one step for a Workload of the manager and its job."""
@@ -50,12 +50,16 @@ class RemoteSteps:
         for resource, job in link.jobs_of(key):
             await self._delete(link, resource, job)
         copy = link.workloads.store.get(key)
-        if copy is not None and self._origin.made(copy.metadata.labels) and copy.metadata.deletion_timestamp is None:
+        if (
+            copy is not None
+            and link.origin.made(copy.metadata.labels, copy.metadata.annotations)
+            and copy.metadata.deletion_timestamp is None
+        ):
             await self._end(link, WORKLOADS, name, namespace, copy.metadata.uid)
 
     async def _delete(self, link: WorkerLink, resource: ResourceType, job: JSON) -> None:
         meta = job["metadata"]
-        if self._origin.made(labels_of(job)) and not meta.get("deletionTimestamp"):
+        if link.origin.made(labels_of(job), annotations_of(job)) and not meta.get("deletionTimestamp"):
             await self._end(link, resource, meta["name"], meta["namespace"], meta["uid"])
 
     async def _end(self, link: WorkerLink, resource: ResourceType, name: str, namespace: str, uid: str) -> None:
@@ -78,7 +82,7 @@ class RemoteSteps:
         if original is None:
             return
         try:
-            await link.client.create(WORKLOADS, self._origin.workload_copy(original))
+            await link.client.create(WORKLOADS, link.origin.workload_copy(original))
         except AlreadyExistsError:
             await self._look_at_holder(link, WORKLOADS, key, key)
             return
@@ -88,7 +92,7 @@ class RemoteSteps:
         """Note that a name on the cluster is taken, unless by our own copy, which the watch has yet to report."""
         namespace, short = split_key(name)
         present = await link.client.get_json(resource, short, namespace)
-        if not self._origin.made(labels_of(present)):
+        if not link.origin.made(labels_of(present), annotations_of(present)):
             _log.warning("name taken by a foreign object", cluster=link.cluster, resource=str(resource), object=name)
             link.taken.remember(workload, None)
             link.changed(workload)
@@ -100,7 +104,7 @@ class RemoteSteps:
             return
         resource, (namespace, name) = resource_of(kind), split_key(key_of(job))
         older = link.jobs[kind.framework].store.get(owner.key)
-        if older is not None and self._origin.made(labels_of(older)):
+        if older is not None and link.origin.made(labels_of(older), annotations_of(older)):
             await self._delete(link, resource, older)
             return
         workload = await self._original(WORKLOADS, split_key(key)[1], namespace)
@@ -108,7 +112,7 @@ class RemoteSteps:
         if workload is None or original is None:
             return
         try:
-            await link.client.create(resource, self._origin.job_copy(kind, original, workload))
+            await link.client.create(resource, link.origin.job_copy(kind, original, workload))
         except AlreadyExistsError:
             await self._look_at_holder(link, resource, f"{namespace}/{name}", key)
             return
@@ -118,7 +122,7 @@ class RemoteSteps:
         name, namespace = workload.metadata.name, workload.metadata.namespace
         copy = await link.client.get_json(WORKLOADS, name, namespace)
         patch = caught_up(workload, copy)
-        if patch and self._origin.made(labels_of(copy)):
+        if patch and link.origin.made(labels_of(copy), annotations_of(copy)):
             lock = {"metadata": {"resourceVersion": text(copy, "metadata", "resourceVersion")}}
             await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace)
 
@@ -126,7 +130,7 @@ class RemoteSteps:
         namespace, name = split_key(key)
         copy = await link.client.get(WORKLOADS, name, namespace, decode=wire.Workload)
         patch = deactivation(copy, self._clock.now())
-        if patch is not None and self._origin.made(copy.metadata.labels):
+        if patch is not None and link.origin.made(copy.metadata.labels, copy.metadata.annotations):
             lock = {"metadata": {"resourceVersion": copy.metadata.resource_version}}
             await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace, subresource="status")
             _log.info("copy deactivated", cluster=link.cluster, workload=key)

@@ -48,6 +48,10 @@ class MultiKueueSources:
     job: Callable[[wire.Workload], DispatchedJob]
 
 
+def _is_made(origin: Origin, copy: wire.Workload) -> bool:
+    return origin.made(copy.metadata.labels, copy.metadata.annotations)
+
+
 def may_run(kind: JobKind, copy: JSON) -> bool:
     """Whether pods of the copy of a job run, or may start."""
     return kind.finished(copy) is None and (kind.active(copy) or not kind.is_suspended(copy))
@@ -56,11 +60,9 @@ def may_run(kind: JobKind, copy: JSON) -> bool:
 class MultiKueueView:
     """Collects the facts about one workload, or one check."""
 
-    def __init__(
-        self, sources: MultiKueueSources, *, origin: Origin, policy: DispatchPolicy, elastic: bool, clock: Clock
-    ) -> None:
+    def __init__(self, sources: MultiKueueSources, *, policy: DispatchPolicy, elastic: bool, clock: Clock) -> None:
         """`elastic`: workload slices are enabled."""
-        self._sources, self.origin, self._policy = sources, origin, policy
+        self._sources, self._policy = sources, policy
         self._elastic, self._clock = elastic, clock
 
     def entry(self, workload: wire.Workload) -> wire.AdmissionCheckState | None:
@@ -119,10 +121,10 @@ class MultiKueueView:
             return Remote(cluster=name, is_offered=is_offered, is_connected=False, lost_since=since)
         key, meta = model.workload_key(workload), workload.metadata
         seen = link.workloads.store.get(key)
-        copy = seen if seen is not None and self.origin.made(seen.metadata.labels) else None
+        copy = seen if seen is not None and _is_made(link.origin, seen) else None
         is_leaving = copy is not None and (
             copy.metadata.deletion_timestamp is not None
-            or not self.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
+            or not link.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
         )
         return Remote(
             cluster=name,
@@ -140,7 +142,7 @@ class MultiKueueView:
         if copy is None or copy["metadata"].get("deletionTimestamp"):
             return None
         uid = text(owner.job, "metadata", "uid")
-        return copy if self.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
+        return copy if link.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
 
     def runs_elsewhere(self, workload: wire.Workload) -> bool:
         """Whether pods of a workload's job may run on a cluster that can be reached."""

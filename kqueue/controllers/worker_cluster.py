@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +43,7 @@ _WORKLOAD = "workload"
 """Index of copies of jobs by the Workload that they name."""
 _TAKEN_SECONDS = 300.0
 """Seconds after which a name that was taken is tried again."""
-_IDENTITY = "kube-system"
+IDENTITY = "kube-system"
 """The namespace that every cluster has, and whose UID no two clusters share."""
 
 
@@ -114,9 +114,15 @@ class WorkerHandlers:
 class WorkerLink:
     """One living connection: a client, and watches of the manager's copies."""
 
-    def __init__(self, cluster: str, client: Client, tools: WorkerTools, on_copy: Callable[[str], object]) -> None:
-        """`on_copy` is called with the key of each Workload whose copies changed."""
+    def __init__(
+        self, cluster: str, client: Client, tools: WorkerTools, on_copy: Callable[[str], object], *, manager: str = ""
+    ) -> None:
+        """`on_copy` is called with the key of each Workload whose copies changed; `manager` is the identity of the
+        manager's cluster.
+        """
         self.cluster, self.client, self.changed, self._tools = cluster, client, on_copy, tools
+        self.origin = replace(tools.origin, manager=manager)
+        """The mark of the manager's copies."""
         self.taken: OwnWrites[str, None] = OwnWrites(tools.clock, _TAKEN_SECONDS)
         """Keys of Workloads that cannot run on the cluster: a foreign object has the name of a copy."""
         self.workloads = self._watch(WORKLOADS, wire.Workload, lambda obj: obj)
@@ -233,8 +239,9 @@ class WorkerCluster:
         """
         times = self._tools.times
         content = await within(self._clock, times.answer, _of(self._handlers.source))
-        async with self._opened(content) as link:
-            await within(self._clock, times.answer, self._check(link.client))
+        ours = await self._tools.identity()
+        async with self._opened(content, ours) as link:
+            await within(self._clock, times.answer, self._check(link.client, ours))
             async with _running(watch.run for watch in link.all()):
                 await self._sync(link)
                 self._up(link)
@@ -242,10 +249,10 @@ class WorkerCluster:
                     await self._watch_over(link, content)
 
     @asynccontextmanager
-    async def _opened(self, content: bytes) -> AsyncIterator[WorkerLink]:
+    async def _opened(self, content: bytes, ours: str) -> AsyncIterator[WorkerLink]:
         client = await self._handlers.connect(content)
         try:
-            yield WorkerLink(self.name, client, self._tools, self._copy_changed)
+            yield WorkerLink(self.name, client, self._tools, self._copy_changed, manager=ours)
         finally:
             self.link = None
             if self.reason == words.REASON_ACTIVE:
@@ -260,11 +267,10 @@ class WorkerCluster:
             late = ", ".join(str(watch.resource) for watch in link.all() if not watch.settled.is_set())
             raise TimeoutError(f"{late} cannot be watched; may the user of the kubeconfig list and watch them?") from e
 
-    async def _check(self, client: Client) -> None:
+    async def _check(self, client: Client, ours: str) -> None:
         """Refuse the manager's own cluster: its queue would take the copies for workloads of its own."""
         await client.version()
-        ours, theirs = await self._tools.identity(), await identity_of(client)
-        if ours and ours == theirs:
+        if ours and ours == await identity_of(client):
             raise WorkerSourceError("The kubeconfig leads to the manager's own cluster; give one of another cluster")
 
     async def _watch_over(self, link: WorkerLink, content: bytes) -> None:
@@ -327,7 +333,7 @@ async def identity_of(client: Client) -> str:
         ApiError: the cluster does not answer.
     """
     try:
-        return str((await client.get_json(NAMESPACES, _IDENTITY))["metadata"]["uid"])
+        return str((await client.get_json(NAMESPACES, IDENTITY))["metadata"]["uid"])
     except (ForbiddenError, NotFoundError):
         return ""
 

@@ -115,11 +115,14 @@ def parse_kubeconfig(content: bytes, name: str) -> Kubeconfig:
     Raises:
         ConfigError: it is no kubeconfig.
     """
-    found: list[dict[str, KubeconfigEntry]] = [{}, {}, {}]
+    clusters: dict[str, KubeconfigEntry] = {}
+    users: dict[str, KubeconfigEntry] = {}
+    contexts: dict[str, KubeconfigEntry] = {}
     document, where = _document(lambda: content, Path(name)), Path(name)
-    for entries, kind in zip(found, ("cluster", "user", "context"), strict=True):
-        _add(entries, document, kind, where)
-    return Kubeconfig(*found, str(document.get("current-context") or ""))
+    _add(clusters, document, "cluster", where)
+    _add(users, document, "user", where)
+    _add(contexts, document, "context", where)
+    return Kubeconfig(clusters, users, contexts, str(document.get("current-context") or ""))
 
 
 def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> SelectedEntries:

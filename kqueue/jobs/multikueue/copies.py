@@ -23,32 +23,44 @@ _LABEL_MAX = 63
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The mark of the copies of one manager: the value of their label."""
+    """The mark of the copies of one manager.
+
+    Args:
+        name: the value of their label.
+        manager: the UID of the manager's cluster; empty: it is not known, and the label alone counts.
+    """
 
     name: str
+    manager: str = ""
 
     @property
     def selector(self) -> str:
         """The selector of all copies of the manager on a worker cluster."""
         return f"{names.MULTIKUEUE_ORIGIN_LABEL}={self.name}"
 
-    def made(self, labels: Mapping[str, str]) -> bool:
-        """Whether the manager created an object of a worker cluster.  No other object is ever touched."""
-        return labels.get(names.MULTIKUEUE_ORIGIN_LABEL) == self.name
+    def made(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+        """Whether the manager created an object of a worker cluster.  No other object is ever touched.
+
+        Several managers may have the same label, which has a default.  Copies that Kueue made have the label alone.
+        """
+        told = annotations.get(multikueue_names.MANAGER_UID_ANNOTATION, self.manager)
+        return labels.get(names.MULTIKUEUE_ORIGIN_LABEL) == self.name and (not self.manager or told == self.manager)
 
     def is_copy(self, labels: Mapping[str, str], annotations: Mapping[str, str], uid: str) -> bool:
         """Whether an object is the copy of the manager's object with the UID; an old manager wrote no UID."""
-        return self.made(labels) and annotations.get(multikueue_names.ORIGIN_UID_ANNOTATION, uid) == uid
+        return self.made(labels, annotations) and annotations.get(multikueue_names.ORIGIN_UID_ANNOTATION, uid) == uid
 
     def _metadata(self, original: JSON, **labels: str) -> JSON:
         """Return the metadata of a copy: name, labels and annotations; owners and finalizers are of one cluster."""
         own = {k: v for k, v in labels_of(original).items() if k != names.JOB_UID_LABEL}
-        uid = text(original, "metadata", "uid")
+        marks = {multikueue_names.ORIGIN_UID_ANNOTATION: text(original, "metadata", "uid")}
+        if self.manager:
+            marks[multikueue_names.MANAGER_UID_ANNOTATION] = self.manager
         return {
             "name": text(original, "metadata", "name"),
             "namespace": text(original, "metadata", "namespace"),
             "labels": {**own, **labels, names.MULTIKUEUE_ORIGIN_LABEL: self.name},
-            "annotations": {**annotations_of(original), multikueue_names.ORIGIN_UID_ANNOTATION: uid},
+            "annotations": {**annotations_of(original), **marks},
         }
 
     def workload_copy(self, workload: JSON) -> JSON:

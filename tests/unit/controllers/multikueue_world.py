@@ -62,7 +62,9 @@ class Worker:
 
     def connect(self) -> None:
         """The connection is opened, with watches that have everything."""
-        link = self.cluster.link = WorkerLink(self.cluster.name, self.client, self.tools, lambda _key: None)
+        link = self.cluster.link = WorkerLink(
+            self.cluster.name, self.client, self.tools, lambda _key: None, manager="uid-of-manager"
+        )
         self.cluster.lost_since = None
         self.client.watch(WORKLOADS, link.workloads.store, lambda obj: read(wire.Workload, obj))
         self.client.watch(JOBS, link.jobs[JOB.framework].store, lambda obj: as_json(read(RawObject, obj)))
@@ -140,7 +142,6 @@ class MultiKueueWorld(World):
                 clusters=known,
                 job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}),
             ),
-            origin=self.origin,
             policy=self.policy,
             elastic=False,
             clock=self.clock,
@@ -163,9 +164,7 @@ class MultiKueueWorld(World):
             recorder=self.recorder,
             clock=self.clock,
         )
-        self.steps = ClusterSteps(
-            self.writer, self.view, RemoteSteps(self.client, self.origin, self.clock), self.recorder
-        )
+        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, self.clock), self.recorder)
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
         """The Workload has quota, these conditions, and its check this state."""

@@ -254,6 +254,21 @@ def copy_of(*, uid: str = "", origin: str = "west") -> JSON:
 
 
 @pytest.mark.parametrize(
+    ("maker", "reader", "ours"),
+    [
+        pytest.param("m1", "m1", True, id="of this manager"),
+        pytest.param("m2", "m1", False, id="of another manager with the same label, which is the default"),
+        pytest.param("", "m1", True, id="of Kueue, which writes the label alone"),
+        pytest.param("m1", "", True, id="of a manager that does not know itself now"),
+    ],
+)
+def test_managers_with_one_label_leave_each_others_copies_alone(maker: str, reader: str, ours: bool) -> None:
+    copy = Origin("west", maker).workload_copy(workload())
+    meta = copy["metadata"]
+    assert Origin("west", reader).made(meta["labels"], meta["annotations"]) is ours
+
+
+@pytest.mark.parametrize(
     ("copy", "made", "is_copy"),
     [
         pytest.param(copy_of(uid="1"), True, True, id="17.2 of this object"),
@@ -265,4 +280,4 @@ def copy_of(*, uid: str = "", origin: str = "west") -> JSON:
 )
 def test_a_copy_is_known_by_its_marks(copy: JSON, made: bool, is_copy: bool) -> None:
     labels, annotations = copy["metadata"].get("labels", {}), copy["metadata"].get("annotations", {})
-    assert (ORIGIN.made(labels), ORIGIN.is_copy(labels, annotations, "1")) == (made, is_copy)
+    assert (ORIGIN.made(labels, annotations), ORIGIN.is_copy(labels, annotations, "1")) == (made, is_copy)

@@ -15,6 +15,7 @@ from kqueue.manager.process import running
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.jobset_double import JOBSETS
 from tests.integration.road import KUEUE, Object, Road, condition, job, queue_objects
 from tests.integration.teams import Plane, configuration, flags, post, resource_groups
 
@@ -23,9 +24,10 @@ pytestmark = pytest.mark.slow
 CONTROLLER = "kueue.x-k8s.io/multikueue"
 OWN_NAMESPACE = "kueue-system"
 QUICK = Timings(queue_flush_window=0.1, worker_probe=0.3, worker_retry_base=0.3)
-MANAGER = """
-admissionChecks: {controllers: [kueue.x-k8s.io/multikueue]}
-multiKueue: {origin: west, workerLostTimeout: 2s}
+FRAMEWORKS = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
+MANAGER = f"""{FRAMEWORKS}
+admissionChecks: {{controllers: [kueue.x-k8s.io/multikueue]}}
+multiKueue: {{origin: west, workerLostTimeout: 2s}}
 """
 
 
@@ -46,7 +48,7 @@ async def worker_in(folder: Path, namespace: str) -> AsyncIterator[tuple[Road, S
         await plane.cluster.request("POST", "/api/v1/namespaces", body)
         for collection, obj in queue_objects(namespace):
             await plane.cluster.request("POST", collection, obj)
-        async with running(configuration(), flags(plane), timings=QUICK) as process:
+        async with running(configuration(FRAMEWORKS), flags(plane), timings=QUICK) as process:
             await process.operator.ready.wait()
             yield Road(plane.cluster, namespace), sandbox
     finally:
@@ -109,13 +111,34 @@ async def submit(road: Road, name: str, run_seconds: int) -> None:
     await road.cluster.request("POST", road.jobs, body)
 
 
+async def submit_set(road: Road, name: str, run_seconds: int) -> str:
+    """A JobSet of the same pods; returns its path."""
+    template = job(name, road.namespace, pods=2, required=None, run_seconds=run_seconds)["spec"]
+    del template["suspend"]
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {
+            "suspend": True,
+            "managedBy": CONTROLLER,
+            "replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": template}}],
+        },
+    }
+    collection = f"{JOBSETS}/namespaces/{road.namespace}/jobsets"
+    await road.cluster.request("POST", collection, body)
+    return f"{collection}/{name}"
+
+
 async def until_empty(worker: Road) -> None:
     for collection in (worker.workloads, worker.jobs):
         await worker.cluster.until(collection, lambda found: not found["items"], what="the worker has no copies")
 
 
 async def test_a_job_runs_on_a_worker_and_its_status_comes_back(either_plane: Plane, tmp_path: Path) -> None:
-    """Nothing runs on the manager; the worker, which places the pods, has nothing left in the end."""
+    """Nothing runs on the manager; the worker, which places the pods, has nothing left in the end.  A JobSet goes the
+    same way.
+    """
     async with two_clusters(either_plane, tmp_path) as (road, worker, _):
         await submit(road, "train", 2)
         await road.until_workload("train", "PodsReady")
@@ -125,10 +148,14 @@ async def test_a_job_runs_on_a_worker_and_its_status_comes_back(either_plane: Pl
         own_pods = (await road.cluster.get(road.pods))["items"]
         await road.until_complete("train")
         await road.until_workload("train", "Finished")
+        path = await submit_set(road, "set", 1)
+        await road.until_workload("set", "Finished", reason="Succeeded")
+        job_set = await road.cluster.get(path)
         await until_empty(worker)
 
     assert ours_now["status"]["clusterName"] == "west"
     assert own_pods == []
+    assert job_set["status"]["terminalState"] == "Completed"
     assert [pod["metadata"]["labels"]["kueue.x-k8s.io/multikueue-worker-workload-pod"] for pod in pods] == ["true"] * 2
     assert theirs[0]["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "west"
     assert theirs[0]["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")

@@ -27,7 +27,9 @@ from tests.integration.road import Object, Road, hosts_of, job, make_road
 pytestmark = pytest.mark.slow
 
 Plane = ControlPlane | SandboxPlane
-FAST = Timings(queue_flush_window=0.1, node_event_window=0.1, foreign_pod_drain=0.1, watch_retry_max=0.5, details_told_after=0.1)
+FAST = Timings(
+    queue_flush_window=0.1, node_event_window=0.1, foreign_pod_drain=0.1, watch_retry_max=0.5, details_told_after=0.1
+)
 CLASS, DRIVER, QUOTA = "kqueue-test", "gpu.example.com", "example.com/gpus"
 DEVICES = "/apis/resource.k8s.io/v1"
 KINDS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
@@ -22,6 +22,7 @@ from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs import unmanaged
 from kqueue.jobs.ancestry import OwnerKind
 from kqueue.jobs.fields import condition_status
+from kqueue.kinds import CHECK_CONTROLLERS
 from kqueue.operations.migration.definitions import judge_definitions
 from kqueue.operations.migration.findings import MigrationFinding, note, some, work
 from kqueue.runtime.client import Client
@@ -36,10 +37,6 @@ _WRITTEN = (
     WORKLOAD_PRIORITY_CLASSES,
 )
 """Kinds that users write as manifests."""
-_BUILT_IN = {
-    names.MULTIKUEUE_CONTROLLER: "keep Kueue for the ClusterQueues that name it, or remove the check from them",
-}
-"""Controllers of checks that are part of Kueue but not of kqueue, each with the remedy."""
 
 
 async def look(client: Client, configuration: Configuration) -> list[MigrationFinding]:
@@ -50,7 +47,7 @@ async def look(client: Client, configuration: Configuration) -> list[MigrationFi
     """
     parts: list[tuple[str, Callable[[], Awaitable[list[MigrationFinding]]]]] = [
         ("CustomResourceDefinition", lambda: _definitions(client)),
-        ("AdmissionCheck", lambda: _checks(client)),
+        ("AdmissionCheck", lambda: _checks(client, configuration.check_controllers())),
         *([] if configuration.counts_devices() else [("Workload", lambda: _claims(client))]),
         *((kind.kind, _versions_of(client, kind)) for kind in _WRITTEN),
         *(
@@ -77,13 +74,19 @@ async def _definitions(client: Client) -> list[MigrationFinding]:
 # --- checks and claims
 
 
-async def _checks(client: Client) -> list[MigrationFinding]:
+async def _checks(client: Client, running: Sequence[str]) -> list[MigrationFinding]:
     checks = await client.list_json(ADMISSION_CHECKS)
-    return list(judge_checks(checks, await client.list_json(CLUSTER_QUEUES) if checks else []))
+    return list(judge_checks(checks, await client.list_json(CLUSTER_QUEUES) if checks else [], running))
 
 
-def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Report AdmissionChecks whose controller kqueue does not have."""
+def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON], running: Sequence[str]) -> Iterator[MigrationFinding]:
+    """Report AdmissionChecks that no controller would answer.
+
+    Args:
+        checks: the AdmissionChecks.
+        queues: the ClusterQueues.
+        running: names of the controllers that run in kqueue with the new configuration.
+    """
     users: dict[str, list[str]] = defaultdict(list)
     for queue in queues:
         for name in _checks_named_by(queue.get("spec") or {}):
@@ -92,10 +95,10 @@ def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[Mig
         name, controller = check["metadata"]["name"], str((check.get("spec") or {}).get("controllerName") or "")
         where = f"AdmissionCheck {name} spec.controllerName"
         used = f"; ClusterQueues that name it: {some(users[name])}" if users[name] else "; no ClusterQueue names it"
-        if controller in _BUILT_IN:
+        if controller in CHECK_CONTROLLERS and controller not in running:
             judge = work if users[name] else note
-            why = f"{controller} is part of Kueue and not of kqueue, so no controller answers the check{used}"
-            yield judge(where, why, _BUILT_IN[controller])
+            why = f"{controller} runs in kqueue only where the configuration names it{used}"
+            yield judge(where, why, f"add {controller} to configuration.admissionChecks.controllers")
         elif condition_status(check, names.CONDITION_ACTIVE) != "True":
             judge = work if users[name] else note
             why = f"{controller} has not set the check's condition Active{used}"

@@ -10,6 +10,8 @@ from typing import Any
 from kqueue.config import Configuration, parse
 from kqueue.config.compatible import from_v1beta1
 from kqueue.config.load import ConfigFileError, document_of, drop_nulls
+from kqueue.config.policy import AdmissionCheckSettings
+from kqueue.kinds import CHECK_CONTROLLERS
 from kqueue.operations.migration.findings import Level, MigrationFinding, converts, note, work
 
 JSON = dict[str, Any]
@@ -25,9 +27,10 @@ _FILLED_IN = (
 )
 """Fields that the chart sets itself, and refuses in its values."""
 _NEEDED = {
-    "multiKueue": "jobs of ClusterQueues with a MultiKueue check are not sent to other clusters; keep Kueue for these",
+    "multiKueue.clusterProfile": "write the kubeconfigs of workers to Secrets, or keep Kueue",
+    "multiKueue.externalFrameworks": "jobs of these kinds are not sent to other clusters; keep Kueue for them",
 }
-"""Sections without effect that jobs may depend on, each with the remedy."""
+"""Fields without effect that jobs may depend on, each with the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,11 @@ def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
         return MigratedSettings(findings=(*found, *filled), values=values)
     found += [_as_finding(warning, above) for warning in configuration.warnings]
     found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
+    if values["configuration"].get("multiKueue"):  # Kueue runs this controller without being asked
+        values["configuration"]["admissionChecks"] = {"controllers": list(CHECK_CONTROLLERS)}
+        checks = AdmissionCheckSettings(controllers=CHECK_CONTROLLERS)
+        configuration = configuration.model_copy(update={"admission_checks": checks})
+        found.append(converts(f"{above}multiKueue", "configuration.admissionChecks.controllers"))
     integrations = values["configuration"].setdefault("integrations", {})
     if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart has more kinds
         integrations["frameworks"] = list(configuration.integrations.frameworks)

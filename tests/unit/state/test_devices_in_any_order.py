@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -62,14 +64,18 @@ class World:
     def anew(self) -> Hosts:
         """Hosts that are told of what there is, in another order."""
         hosts = Hosts(resource_slice("n3", "a"))
-        steps = [lambda key=key: tell_pod(hosts, key, self.pods[key]) for key in self.pods]
-        steps += [lambda c=c: hosts.tell(hosts.cache.devices.on_claim(None, c)) for c in self.claims.values()]
-        steps += [lambda s=s: hosts.cache.requests.devices.on_slice(None, s) for s in self.slices.values()]
+        steps: list[Callable[[], object]] = [partial(tell_pod, hosts, key, pod) for key, pod in self.pods.items()]
+        steps += [partial(tell_claim, hosts, claim) for claim in self.claims.values()]
+        steps += [partial(hosts.cache.requests.devices.on_slice, None, found) for found in self.slices.values()]
         self.random.shuffle(steps)
         for step in steps:
             step()
         hosts.tell(hosts.cache.devices.refresh())
         return hosts
+
+
+def tell_claim(hosts: Hosts, claim: ClaimView) -> None:
+    hosts.tell(hosts.cache.devices.on_claim(None, claim))
 
 
 def tell_pod(hosts: Hosts, key: str, pod: tuple[str, str] | None) -> None:

@@ -87,11 +87,19 @@ FIELDS = {"admissionChecks": ["check"]}, {"admissionChecksStrategy": {"admission
 def test_checks_without_a_controller(check: JSON, level: str | None, spec: JSON) -> None:
     """Work where a ClusterQueue names it, by the field of either version; else a note."""
     queue = {"metadata": {"name": "team"}, "spec": spec}
-    used, unused = list(judge_checks([check], [queue])), list(judge_checks([check], []))
+    running = [names.PROVISIONING_REQUEST_CONTROLLER]
+    used, unused = list(judge_checks([check], [queue], running)), list(judge_checks([check], [], running))
 
     assert [finding.level.value for finding in used] == ([level] if level else [])
     assert [finding.level.value for finding in unused] == (["note"] if level else [])
     assert all("team" in finding.why for finding in used)
+
+
+def test_a_controller_that_the_configuration_names_answers() -> None:
+    check = admission_check(names.MULTIKUEUE_CONTROLLER)
+    queue = {"metadata": {"name": "team"}, "spec": FIELDS[0]}
+
+    assert list(judge_checks([check], [queue], [names.MULTIKUEUE_CONTROLLER])) == []
 
 
 def workload(*, claims: bool, finished: bool = False) -> JSON:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.api import names
 from kqueue.cli.app import run
 from kqueue.config import parse
 
@@ -39,7 +40,9 @@ def values_file(tmp_path: Path, **values: Any) -> Path:
     [
         pytest.param("resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [a]}]}",
                      "resources", "converts", "configuration.resources", id="classes of devices"),
-        pytest.param("multiKueue: {gcInterval: 2m}", "multiKueue", "work", "keep Kueue", id="MultiKueue"),
+        pytest.param("multiKueue: {gcInterval: 2m}", "multiKueue", "converts", "configuration.multiKueue", id="MultiKueue"),
+        pytest.param("multiKueue: {externalFrameworks: [{name: Kind.v1.example.com}]}", "multiKueue.externalFrameworks",
+                     "work", "keep Kueue", id="own kinds on other clusters"),
         pytest.param("featureGates: {PartialAdmision: true}", "featureGates.PartialAdmision", "work",
                      "correct featureGates.PartialAdmision", id="a gate that does not exist"),
         pytest.param("fairSharing: {preemptionStrategies: [Never]}", "fairSharing.preemptionStrategies", "work",
@@ -85,6 +88,18 @@ def test_a_v1beta1_configuration_keeps_its_meaning(tmp_path: Path, capsys: pytes
     assert new.wait_for_pods_ready is None
     assert levels(report)["apiVersion"] == "converts"
     assert levels(report)["queueVisibility"] == "note"
+
+
+def test_the_controller_of_multikueue_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kueue runs it without a name in the configuration, and kqueue only with it."""
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}multiKueue: {{origin: here}}\n")
+    code, report = checked(capsys, "--config", file)
+    values = report["values"]["configuration"]
+    document = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **values}
+
+    assert code == 0
+    assert names.MULTIKUEUE_CONTROLLER in parse(json.dumps(document), source="x").check_controllers()
 
 
 def test_values_of_the_chart_become_values_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,18 @@ class MoveMetrics(Protocol):
         ...
 
 
+class QueueDispatchMetrics(Protocol):
+    """Counts Workloads of a ClusterQueue on worker clusters."""
+
+    def dispatched(self, cluster: str) -> None:
+        """Count a copy of a Workload that was created on a worker cluster."""
+        ...
+
+    def admitted_elsewhere(self, cluster: str) -> None:
+        """Count a Workload that a worker cluster has admitted, and whose job it runs."""
+        ...
+
+
 class ControllerMetrics(Protocol):
     """Metrics that controllers report.  Numbers are present totals unless a method counts one event."""
 
@@ -67,6 +79,10 @@ class ControllerMetrics(Protocol):
 
     def unmanaged_labelled(self, kind: str, objects: int) -> None:
         """Set the number of objects that name a queue and that no controller manages."""
+        ...
+
+    def cluster_queue(self, name: str) -> QueueDispatchMetrics:
+        """Return the metrics of a ClusterQueue."""
         ...
 
     def rank_fallback(self, reason: str) -> None:

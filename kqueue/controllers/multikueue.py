@@ -12,14 +12,13 @@ from collections.abc import Mapping
 import structlog
 
 from kqueue import model
-from kqueue.api import multikueue_names as words
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers import resources as kinds
+from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueView
-from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.worker_cluster import (
     WorkerCluster,
     WorkerLink,
@@ -54,12 +53,12 @@ class MultiKueueChecks:
         *,
         client: Client,
         steps: WorkloadSteps,
-        recorder: Recorder,
+        reports: MultiKueueReports,
         clock: Clock,
     ) -> None:
         """`clusters` are the connections by name; `steps` finish Workloads."""
         self._workloads, self._view, self._clusters = workloads, view, clusters
-        self._client, self._steps, self._recorder, self._clock = client, steps, recorder, clock
+        self._client, self._steps, self._reports, self._clock = client, steps, reports, clock
 
     async def reconcile(self, key: str) -> Result:
         """Write what changes on the manager's cluster, and enqueue the Workload where a step is due."""
@@ -120,9 +119,9 @@ class MultiKueueChecks:
             message = (
                 f"AdmissionCheck {facts.entry.name} went from {facts.entry.state} to {answer.state}: {answer.message}"
             )
-            self._recorder.record(
-                workload_reference(written), reason=words.EVENT_MULTIKUEUE, message=message, warning=decision.is_fault
-            )
+            self._reports.told(written, message, is_fault=decision.is_fault)
+            if answer.state == names.CHECK_READY:
+                self._reports.admitted(written, decision.cluster or written.status.cluster_name or "")
             _log.info("multikueue check answered", workload=key, state=answer.state)
 
     async def _bring_status(self, facts: MultiKueueFacts, cluster: str) -> None:
@@ -140,9 +139,7 @@ class MultiKueueChecks:
         except NotFoundError:
             return
         except InvalidError as e:
-            message = f"The status of the job on {cluster} is refused here: {e}"
-            reference = workload_reference(facts.workload)
-            self._recorder.record(reference, reason=words.EVENT_MULTIKUEUE, message=message, warning=True, once=True)
+            self._reports.refused(facts.workload, f"The status of the job on {cluster} is refused here: {e}")
 
 
 def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
@@ -161,8 +158,10 @@ def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
 class ClusterSteps:
     """Takes the step that is due for a Workload on one cluster."""
 
-    def __init__(self, workloads: WorkloadBook, view: MultiKueueView, steps: RemoteSteps, recorder: Recorder) -> None:
-        self._workloads, self._view, self._steps, self._recorder = workloads, view, steps, recorder
+    def __init__(
+        self, workloads: WorkloadBook, view: MultiKueueView, steps: RemoteSteps, reports: MultiKueueReports
+    ) -> None:
+        self._workloads, self._view, self._steps, self._reports = workloads, view, steps, reports
 
     async def reconcile(self, link: WorkerLink, key: str) -> Result:
         """Decide anew, and take the step of the cluster of this link."""
@@ -181,8 +180,6 @@ class ClusterSteps:
         try:
             await self._steps.take(step, link, workload, self._view.owner(workload))
         except (InvalidError, ForbiddenError, NotFoundError) as e:
-            message = f"Cluster {link.cluster} refused a step ({step.value}): {e}"
-            reference = workload_reference(workload)
-            self._recorder.record(reference, reason=words.EVENT_MULTIKUEUE, message=message, warning=True, once=True)
+            self._reports.refused(workload, f"Cluster {link.cluster} refused a step ({step.value}): {e}")
             return Result(requeue_after=_REFUSED_SECONDS)
         return Result()

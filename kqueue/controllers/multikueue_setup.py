@@ -15,6 +15,7 @@ from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
+from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import CONTROLLER, DispatchedJob, MultiKueueSources, MultiKueueView
 from kqueue.controllers.raw import key_of
@@ -89,16 +90,16 @@ class _Parts:
         writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
         self.view = self._make_view()
-        remote = RemoteSteps(manager.client, manager.clock)
-        recorder = manager.recorder(Reporter.WORKLOADS)
-        self._steps = ClusterSteps(manager.workload_writer, self.view, remote, recorder)
+        reports = MultiKueueReports(manager.recorder(Reporter.WORKLOADS), manager.metrics.cluster_queue)
+        remote = RemoteSteps(manager.client, reports, manager.clock)
+        self._steps = ClusterSteps(manager.workload_writer, self.view, remote, reports)
         self.checks = MultiKueueChecks(
             manager.workload_writer,
             self.view,
             self.clusters.connected,
             client=manager.client,
             steps=manager.steps,
-            recorder=recorder,
+            reports=reports,
             clock=manager.clock,
         )
         activity = CheckActivity(

@@ -7,6 +7,7 @@ import structlog
 from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_view import DispatchedJob
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.resources import WORKLOADS, resource_of
@@ -25,16 +26,16 @@ _log = structlog.get_logger(__name__)
 class RemoteSteps:
     """Writes copies on worker clusters."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, reports: MultiKueueReports, clock: Clock) -> None:
         """`client` is that of the manager's own cluster."""
-        self._client, self._clock = client, clock
+        self._client, self._reports, self._clock = client, reports, clock
 
     async def take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
         """Take one step for a Workload of the manager and its job."""
         key = model.workload_key(workload)
         match step:
             case RemoteStep.CREATE:
-                await self._create(link, key)
+                await self._create(link, workload)
             case RemoteStep.RUN:
                 await self._run(link, key, owner)
             case RemoteStep.CATCH_UP:
@@ -76,7 +77,8 @@ class RemoteSteps:
         except NotFoundError:
             return None
 
-    async def _create(self, link: WorkerLink, key: str) -> None:
+    async def _create(self, link: WorkerLink, workload: wire.Workload) -> None:
+        key = model.workload_key(workload)
         namespace, name = split_key(key)
         original = await self._original(WORKLOADS, name, namespace)
         if original is None:
@@ -86,6 +88,7 @@ class RemoteSteps:
         except AlreadyExistsError:
             await self._look_at_holder(link, WORKLOADS, key, key)
             return
+        self._reports.dispatched(workload, link.cluster)
         _log.info("workload copied", cluster=link.cluster, workload=key)
 
     async def _look_at_holder(self, link: WorkerLink, resource: ResourceType, name: str, workload: str) -> None:

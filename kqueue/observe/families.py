@@ -139,6 +139,12 @@ class ClusterQueueFamilies(_Group):
         self.quarantines = self._counter(
             "kqueue_quarantines_total", "Workloads that were left alone because planning them failed twice", *queue
         )
+        self.dispatched = self._counter(
+            "multikueue_workloads_dispatched_total", "Copies of Workloads made on worker clusters", *queue, "cluster"
+        )
+        self.admitted_elsewhere = self._counter(
+            "multikueue_workloads_admitted_total", "Workloads that worker clusters run", *queue, "cluster"
+        )
         self.preemption_skips = self._gauge(
             "kueue_admission_cycle_preemption_skips", "Preemptors that got nothing in the last cycle", *queue
         )

@@ -331,6 +331,14 @@ class ClusterQueueMetrics(_QueueMetrics):
         """Count that a Workload of this queue preempted again without an admission in between."""
         self._count(self._f.preemption_loops)
 
+    def dispatched(self, cluster: str) -> None:
+        """Count a copy of a Workload that was created on a worker cluster."""
+        self._count(self._f.dispatched, cluster)
+
+    def admitted_elsewhere(self, cluster: str) -> None:
+        """Count a Workload that a worker cluster has admitted, and whose job it runs."""
+        self._count(self._f.admitted_elsewhere, cluster)
+
     def preemption_skips(self, preemptors: int) -> None:
         """Set how many preemptors of this queue lost their targets to other preemptors in the last cycle."""
         self._set(self._f.preemption_skips, preemptors)

@@ -498,6 +498,24 @@ def test_nodes_are_requested_only_where_the_controller_of_the_check_runs(configu
     assert list(found.values()) == (want if requests else [set()] * 3)
 
 
+@pytest.mark.parametrize(
+    ("configuration", "dispatches"),
+    [
+        pytest.param({}, False, id="by default"),
+        pytest.param({"admissionChecks": {"controllers": ["kueue.x-k8s.io/multikueue"]}}, True, id="named"),
+    ],
+)
+def test_worker_clusters_are_reached_only_where_multikueue_is_named(configuration: Object, dispatches: bool) -> None:
+    """Secrets are read in the namespace of the release alone; jobs get the status of their copies."""
+    made = objects({"configuration": configuration})
+    rights = granted(one(made, "ClusterRole", "kqueue-controller"))
+    roles = {each["metadata"]["name"]: granted(each) for each in made if each["kind"] == "Role"}
+
+    assert rights.get(("kueue.x-k8s.io", "multikueueclusters"), set()) == ({"list", "watch"} if dispatches else set())
+    assert ("patch" in rights.get(("jobset.x-k8s.io", "jobsets/status"), set())) == dispatches
+    assert ("get" in roles.get("kqueue-worker-clusters", {}).get(("", "secrets"), set())) == dispatches
+
+
 ON = {"featureGates": {"JointPlacement": True}}
 
 

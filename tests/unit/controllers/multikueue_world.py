@@ -7,6 +7,7 @@ from typing import Any
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
+from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_setup import jobs_by_owner
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueSources, MultiKueueView
@@ -18,6 +19,7 @@ from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
 from kqueue.jobs.switches import JobFeatures
+from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import JSON, World, condition, make_workload, read, reserved
 from tests.unit.controllers.fakes import FakeClient
@@ -115,6 +117,7 @@ class MultiKueueWorld(World):
             metadata=read(wire.AdmissionCheck, {"metadata": {"name": "all"}}).metadata,
             spec=api.MultiKueueConfigSpec(clusters=tuple(clusters)),
         )
+        self.metrics = Metrics()
         self.client.put(JOBS, job or make_job())
         self.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [OWNER]}))
         self.jobs: Store[JSON] = Store("jobs")
@@ -155,16 +158,17 @@ class MultiKueueWorld(World):
             switches=JobFeatures(),
             clock=self.clock,
         )
+        reports = MultiKueueReports(self.recorder, self.metrics.cluster_queue)
         self.reconciler = MultiKueueChecks(
             self.writer,
             self.view,
             known,
             client=self.client,
             steps=steps,
-            recorder=self.recorder,
+            reports=reports,
             clock=self.clock,
         )
-        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, self.clock), self.recorder)
+        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, reports, self.clock), reports)
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
         """The Workload has quota, these conditions, and its check this state."""

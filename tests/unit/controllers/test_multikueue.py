@@ -14,6 +14,7 @@ from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
 from kqueue.jobs.multikueue.facts import INCREMENTAL
 from kqueue.runtime.resources import ResourceType
+from tests.readings import page_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
 from tests.unit.controllers.multikueue_world import JOBS, MultiKueueWorld, make_job
 
@@ -59,6 +60,19 @@ async def test_the_first_cluster_that_admits_gets_the_job() -> None:
     assert job is not None
     assert job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "w"
     assert "managedBy" not in job["spec"]
+
+
+async def test_copies_and_admissions_are_counted_by_cluster() -> None:
+    """Each once, however often the steps are decided; none by what is only tried."""
+    world = await running()
+    world.lead()
+    await world.settled()
+    page = page_of(world.metrics).decode().splitlines()
+
+    assert {line for line in page if line.startswith("multikueue_workloads")} == {
+        f'multikueue_workloads_{kind}_total{{cluster_queue="team",cluster="{cluster}"}} 1.0'
+        for kind, cluster in (("dispatched", "a"), ("dispatched", "b"), ("admitted", "a"))
+    }
 
 
 async def test_domains_are_chosen_by_the_worker_alone() -> None:

@@ -57,6 +57,8 @@ def report(metrics: Metrics, queue: str) -> None:
     q.ready(priority_class="high", waited=9, since_admitted=7)
     q.finished(priority_class="high", ran=60)
     q.evicted(reason="Preempted", underlying_cause="", priority_class="high", first=True)
+    q.dispatched("west")
+    q.admitted_elsewhere("west")
     q.eviction_ended(reason="Preempted", took=3)
     q.gate_removed(gate="kueue.x-k8s.io/topology", is_group=False, since_admitted=-1)
     q.ungated(8)

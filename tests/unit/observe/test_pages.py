@@ -30,8 +30,7 @@ RECORDED: dict[str, set[str]] = {rule["record"]: set(asked(rule["expr"]).grouped
 """Labels of recorded series."""
 TARGET = {"pod", "job", "namespace", "instance"}
 """Labels that Prometheus adds when it scrapes."""
-ABSENT = {"multikueue_workloads_dispatched_total", "multikueue_workloads_admitted_total",
-          "kueue_replaced_workload_slices_total"}  # fmt: skip
+ABSENT = {"kueue_replaced_workload_slices_total"}
 
 
 def labels_of(metric: str) -> set[str] | None:

@@ -5,7 +5,7 @@ Workloads that ran before the round never move.  A repair that fails leaves the 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -14,6 +14,7 @@ import numpy as np
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate
+from kqueue.core.joint.homes import with_most_at_home
 from kqueue.core.joint.packing import packed
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.world import Choice, PlannedAdmission, World, needs_one_domain
@@ -313,7 +314,7 @@ def _packed_anew(world: World, candidate: Candidate, pool: _Pool, width: int) ->
     if found.places is None:
         return False
     tree = world.snapshot.topologies[pool.flavor].tree
-    targets = _with_most_at_home(sizes, found.places, [None, *(number for _, _, number in movers)])
+    targets = with_most_at_home(sizes, found.places, [None, *(number for _, _, number in movers)], rooms)
     new, entering = targets[0], defaultdict[int, list[PlannedAdmission | Choice]](list)
     entering[new].append(pool.choice)
     staying, moved = defaultdict[int, list[PlannedAdmission]](list), dict[str, PlannedAdmission]()
@@ -338,21 +339,6 @@ def _packed_anew(world: World, candidate: Candidate, pool: _Pool, width: int) ->
     candidate.admitted.update(moved)
     candidate.hopeless.clear()
     return True
-
-
-def _with_most_at_home(sizes: Sequence[int], places: Sequence[int], homes: Sequence[int | None]) -> list[int]:
-    """Return the places in another order among equal sizes, so that as many as possible have their home."""
-    free: dict[int, Counter[int]] = defaultdict(Counter)
-    for size, place in zip(sizes, places, strict=True):
-        free[size][place] += 1
-    found: list[int | None] = []
-    for size, home in zip(sizes, homes, strict=True):
-        stays = home is not None and free[size][home] > 0
-        found.append(home if stays else None)
-        if stays and home is not None:
-            free[size][home] -= 1
-    left = {size: counts.elements() for size, counts in free.items()}
-    return [next(left[size]) if place is None else place for size, place in zip(sizes, found, strict=True)]
 
 
 def _placed_within(

@@ -23,7 +23,7 @@ from tests.integration.mortal import Fate, mortal
 from tests.integration.road import Object, condition, has
 from tests.integration.test_pods import gates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 CHOSEN = os.environ.get("KQUEUE_GANG_WRITES", "")
 """The writes at which the controller is killed: one as in `17`, or all from one on as in `1-`; empty: a drawn one."""

@@ -14,7 +14,7 @@ from tests.integration.road import has
 from tests.integration.teams import FAST, Plane, configuration, flags, make_teams
 from tests.readings import page_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:

@@ -25,7 +25,7 @@ from tests.integration.serving import Serving
 from tests.integration.test_jobset import SetRoad, replicated
 from tests.integration.test_pods import Pods, gates, held
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 CONFIGURATION = """

@@ -14,7 +14,7 @@ from tests.integration.joint.test_moves import ENDS, approved, filled
 from tests.integration.road import KUEUE, Object, job
 from tests.integration.test_gang_order import changes
 
-pytestmark = [pytest.mark.slow, pytest.mark.mechanism("2.10")]
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox, pytest.mark.mechanism("2.10")]
 
 UNDER_WAY = {"Reserved", "Evicting", "Replacing", "Running"}
 

@@ -20,7 +20,7 @@ from kqueue.controllers.concurrent_admission import (  # fmt: skip
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.recreations import MOST
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
-from kqueue.controllers.workload import WorkloadContext, WorkloadReconciler, WorkloadSettings
+from kqueue.controllers.workload import WorkloadReconciler, WorkloadSettings
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.errors import ApiError, ConflictError, UnreachableError
 from kqueue.jobs.switches import JobFeatures
@@ -42,7 +42,7 @@ from tests.unit.controllers.builders import (  # fmt: skip
     reserved,
     status_of,
 )
-from tests.unit.controllers.workload_world import Workloads
+from tests.unit.controllers.workload_world import Workloads, context_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.state.families import GATE, PARENT, admitted, parent_json, variant_json
 
@@ -89,20 +89,8 @@ class Play(Scheduled):
                 clock=self.clock,
             )
         )
-        self.life = WorkloadReconciler(
-            WorkloadContext(
-                workloads=self.workloads,
-                local_queues=self.local_queues,
-                client=self.client,
-                writer=self.writer,
-                cache=self.cache,
-                queues=self.queues,
-                namespace_labels=self.namespaces.get,
-                recorder=self.recorder,
-                clock=self.clock,
-            ),
-            settings=WorkloadSettings(rules=LifeRules(concurrent=True)),
-        )
+        rules = WorkloadSettings(rules=LifeRules(concurrent=True))
+        self.life = WorkloadReconciler(context_of(self), settings=rules)
 
     async def reconcile(self) -> Result:
         """One reconcile of the parent with everything seen."""
@@ -180,7 +168,7 @@ class Play(Scheduled):
         self.client.put(CLUSTER_QUEUES, queue)
 
     def fill(self, flavor: str, *, priority: int = 0) -> str:
-        """Somebody else uses all of a flavor."""
+        """Admit another Workload, which uses all of a flavor."""
         name = f"other-{flavor}"
         other = make_workload(name, pods=4, priority=priority, status=admitted(flavor))
         other["metadata"]["labels"] = {}
@@ -188,7 +176,7 @@ class Play(Scheduled):
         return name
 
     async def leave(self, name: str) -> None:
-        """Somebody else ends."""
+        """Delete the other Workload."""
         await self.client.delete(WORKLOADS, name, "ns")
         await self.settle()
 
@@ -412,7 +400,7 @@ async def test_a_forged_variant_starts_no_job(play: Build, forged: JSON) -> None
 
 
 async def test_a_parent_without_its_mark_still_leaves_with_its_variant(play: Build) -> None:
-    """Whoever takes the label off a running parent does not keep it from being preempted."""
+    """A tenant removes the label of a running parent; the parent can be preempted all the same."""
     world = play(queue=policy_queue(on_demand=0, spot=0))
     world.add(parent_json(metadata=JOB))
     await world.rest()
@@ -540,7 +528,7 @@ async def test_the_eviction_of_a_variant_ends_with_that_of_its_parent() -> None:
     ],
 )  # fmt: skip
 async def test_the_checks_of_a_parent_stay_as_they_are(checks: list[JSON], admission: JSON) -> None:
-    """Life-cycle 16: a parent has no checks; whoever forges its label must still pass those that are listed."""
+    """Life-cycle 16: a parent has no checks; a Workload with a forged label still waits for its listed checks."""
     strategy: JSON = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
     world = Workloads(None, (CLUSTER_QUEUES, make_cluster_queue(cpus={"spot": 4}, **strategy)), rules=LifeRules(concurrent=True))  # fmt: skip
     world.check()

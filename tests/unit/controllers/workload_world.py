@@ -14,6 +14,21 @@ from kqueue.state import status
 from tests.unit.controllers.builders import JSON, World, condition, make_workload, read
 
 
+def context_of(world: World) -> WorkloadContext:
+    """The context of a reconciler of the Workloads of a world."""
+    return WorkloadContext(
+        workloads=world.workloads,
+        local_queues=world.local_queues,
+        client=world.client,
+        writer=world.writer,
+        cache=world.cache,
+        queues=world.queues,
+        namespace_labels=world.namespaces.get,
+        recorder=world.recorder,
+        clock=world.clock,
+    )
+
+
 class Workloads(World):
     """A world with a Workload `a` and its reconciler."""
 
@@ -22,17 +37,7 @@ class Workloads(World):
         words = FirstWords(after=settings.pop("tell_after", 10.0), at_once=settings.pop("at_once", False))
         rules = settings.pop("rules", None) or LifeRules()
         self.reconciler = WorkloadReconciler(
-            WorkloadContext(
-                workloads=self.workloads,
-                local_queues=self.local_queues,
-                client=self.client,
-                writer=self.writer,
-                cache=self.cache,
-                queues=self.queues,
-                namespace_labels=self.namespaces.get,
-                recorder=self.recorder,
-                clock=self.clock,
-            ),
+            context_of(self),
             settings=WorkloadSettings(rules=rules, first_words=words),
             **settings,
         )

@@ -281,8 +281,8 @@ class LifeCycle:
         """List the checks that the workload needs, in any state, because its ClusterQueue may change them at
         any time.
 
-        A parent of variants never waits for checks.  Its list stays as it is: whoever can write the label must not be
-        able to take the checks off a Workload.
+        A parent of variants never waits for checks.  Its list stays as it is: a tenant who writes the label must not
+        take the checks off a Workload by it.
         """
         if self._rules.concurrent and is_parent(workload):
             return None

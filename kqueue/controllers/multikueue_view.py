@@ -73,7 +73,7 @@ class MultiKueueView:
     def is_dropped(self, workload: wire.Workload) -> bool:
         """Whether no worker cluster is to run the workload any more, because its queue has no such check.
 
-        A check whose object is missing may come back: whoever deletes it must not end the work on all clusters.
+        A check whose object is missing may come back: its deletion by mistake must not end the work on all clusters.
         """
         entries = workload.status.admission_checks
         if not entries:

@@ -124,7 +124,7 @@ async def test_a_job_moves_to_the_preferred_flavor_and_is_charged_once(either_pl
 
 
 async def post_forged(plane: Plane, road: Teams, owner: Object) -> None:
-    """Somebody of the namespace creates a Workload of one GPU that says it is a variant of a large job's."""
+    """A tenant creates a Workload of one GPU and names a large job's Workload as its controller."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     reference = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": owner["name"], "uid": owner["uid"], "controller": True}  # fmt: skip

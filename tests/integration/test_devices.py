@@ -131,10 +131,10 @@ async def world(plane: Plane, *, quota: int) -> AsyncIterator[Road]:
             await road.cluster.request("DELETE", f"{DEVICES}/{collection}")
 
 
-async def until_told(road: Road, name: str, words: str) -> str:
+async def until_message(road: Road, name: str, words: str) -> str:
     """Wait until the message of the Job's waiting Workload has these words; return it."""
 
-    def is_told(listed: Object) -> bool:
+    def has_message(listed: Object) -> bool:
         return any(words in message for message in messages(listed))
 
     def messages(listed: Object) -> list[str]:
@@ -146,7 +146,9 @@ async def until_told(road: Road, name: str, words: str) -> str:
             if (each["type"], each["status"]) == ("QuotaReserved", "False")
         ]
 
-    [message] = messages(await road.cluster.until(road.workloads, is_told, what=f"{name} is told {words!r}"))
+    [message] = messages(
+        await road.cluster.until(road.workloads, has_message, what=f"the status of {name} says {words!r}")
+    )
     return message
 
 
@@ -206,7 +208,7 @@ async def test_claims_that_cannot_be_counted_are_told(either_plane: Plane) -> No
         }
         await road.cluster.request("POST", templates, typed("ResourceClaimTemplate", "two", {"spec": every}))
         await road.cluster.request("POST", road.jobs, claiming(road, "all", pods=1))
-        refused = await until_told(road, "all", "requests[0].exactly.allocationMode")
+        refused = await until_message(road, "all", "requests[0].exactly.allocationMode")
         await road.cluster.request("DELETE", f"{templates}/two")
         two: dict[str, Any] = {"spec": requests(2)}
         await road.cluster.request("POST", templates, typed("ResourceClaimTemplate", "two", two))

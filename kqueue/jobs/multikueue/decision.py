@@ -114,7 +114,7 @@ def _ended(facts: MultiKueueFacts) -> MultiKueueDecision | None:
     reason, message = (told.reason, told.message) if told is not None else ("", "")
     never_ran = reason == names.REASON_OUT_OF_SYNC and not facts.is_elastic
     if never_ran or (reason == names.REASON_OWNER_NOT_FOUND and remote.job is None):
-        said = "no longer describes its job" if never_ran else "lost its job, which somebody deleted"
+        said = "no longer describes its job" if never_ran else "lost its job: another client deleted it there"
         return _retry(facts, f"the copy on {remote.cluster} {said}", is_fault=True) or MultiKueueDecision(
             steps={remote.cluster: RemoteStep.DELETE}
         )
@@ -178,7 +178,7 @@ def _corrected(facts: MultiKueueFacts) -> tuple[MultiKueueFacts, dict[str, Remot
 def _admitted(facts: MultiKueueFacts) -> MultiKueueDecision | None:
     """Return the steps once a worker has admitted its copy: it runs the job, and the others lose theirs.
 
-    Of several the one that `clusterName` names stays, else the one that admitted first.
+    Of several clusters, the one in `clusterName` stays, else the first one that admitted its copy.
     """
     named = facts.remote(facts.workload.status.cluster_name)
     if named is not None and not named.is_true(names.CONDITION_ADMITTED):

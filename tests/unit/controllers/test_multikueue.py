@@ -233,7 +233,7 @@ async def test_a_workload_that_is_gone_takes_its_copies_with_it() -> None:
 
 
 async def test_a_check_that_is_missing_ends_no_work() -> None:
-    """Whoever deletes the AdmissionCheck must not end what runs on all clusters."""
+    """An administrator deletes the AdmissionCheck; the jobs on all clusters run on."""
     world = await running()
     world.checks.clear()
     await world.settled()
@@ -249,7 +249,7 @@ async def test_a_queue_without_the_check_ends_the_work_elsewhere() -> None:
 
 
 async def test_a_list_of_checks_that_is_lost_ends_no_work() -> None:
-    """Somebody empties the list in the status; it is filled again."""
+    """Another client empties the list in the status; the job runs on."""
     world = await running()
     world.client.change(WORKLOADS, "ns/w", {"status": {"admissionChecks": []}})
     await world.settled()

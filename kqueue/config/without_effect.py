@@ -44,6 +44,7 @@ _GATES = frozenset(
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "JointPlacement",
         "KueueDRAIntegration",
         "KueueDRAIntegrationConsumableCapacity",
         "KueueDRAIntegrationExtendedResource",
@@ -69,6 +70,7 @@ _GATES = frozenset(
         "RemoveFinalizersWithStrictPatch",
         "SchedulingEquivalenceHashing",
         "ShortWorkloadNames",
+        "SparkApplicationIntegration",
         "SkipReassignmentForPodOwnedWorkloads",
         "TASBalancedPlacement",
         "TASFailedNodeReplacement",
@@ -92,7 +94,7 @@ _GATES = frozenset(
         "WorkloadValidationForPodSetMetadata",
     }
 )
-"""Gates that some code reads."""
+"""Gates that some code reads, or that a kind of job needs."""
 
 _PARTLY = {
     "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions"
@@ -103,7 +105,7 @@ _PARTLY = {
 
 
 def acts(gate: str) -> bool:
-    """Whether some code reads a feature gate."""
+    """Whether some code reads a feature gate, or a kind of job needs it."""
     return gate in _GATES or gate in _PARTLY
 
 

@@ -34,13 +34,18 @@ def check(
 ) -> None:
     """Check a Configuration file and list all mistakes, each with its path and its remedy.
 
-    The exit code is 0 when a controller would start with the file, and 2 when it would not.
+    The exit code is 0 when a controller would start with the file, and 2 when it would not.  Plugins and policies of
+    other packages are imported as the controller does, so these packages must be installed here, too.
     """
     from kqueue.config import load
     from kqueue.config.load import ConfigFileError
+    from kqueue.manager.start_check import mistakes_at_start
 
     try:
         configuration = load(file, feature_gates=feature_gates)
+        mistakes = mistakes_at_start(configuration)
+        if mistakes:
+            raise ConfigFileError(str(file), mistakes)
     except ConfigFileError as e:
         if output is Output.TEXT:
             raise

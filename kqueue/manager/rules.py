@@ -15,6 +15,7 @@ from kqueue.core.devices.counting import UNREADABLE_REMEDY, DeviceRules
 from kqueue.core.devices.selectors import selector
 from kqueue.core.devices.values import AmountSource, DeviceMapping
 from kqueue.core.joint.movable import MoveLimits, MovePolicy
+from kqueue.core.joint.registry import PolicySpec
 from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import SharingStrategy
@@ -88,10 +89,14 @@ def variant_rules(config: Configuration) -> VariantRules | None:
     return VariantRules(limit=SHORT_NAME if config.enabled("ShortWorkloadNames") else LONG_NAME)
 
 
+def policies_of(joint: JointPlacementSettings) -> tuple[tuple[PolicySpec, ...], str]:
+    """Return the policies of joint placement, and the first problem (empty: there is none)."""
+    return policy_specs([{"name": p.name, "weight": p.weight, "parameters": p.parameters} for p in joint.policies])
+
+
 def round_settings(joint: JointPlacementSettings) -> RoundSettings:
     """Return the settings of rounds of joint placement.  Raises ConfigError: a policy is unknown or wrong."""
-    given = [{"name": p.name, "weight": p.weight, "parameters": p.parameters} for p in joint.policies]
-    specs, problem = policy_specs(given)
+    specs, problem = policies_of(joint)
     if problem:
         raise ConfigError(f"joint.policies: {problem}")
     return RoundSettings(

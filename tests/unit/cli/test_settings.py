@@ -83,6 +83,37 @@ def test_a_check_names_every_mistake_and_its_remedy(tmp_path: Path, capsys: pyte
     assert {p["path"] for p in answer["problems"]} == {"waitForPodReady", "integrations.frameworks[0]"}
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        pytest.param("joint: {policies: [{name: spraeding}]}", "joint.policies", "no policy spraeding", id="policy"),
+        pytest.param("joint: {policies: [{name: packing, parameters: {even: 1}}]}", "joint.policies",
+                     "no such parameter", id="parameter of a policy"),
+        pytest.param("plugins: {enabled: [{name: missing}]}", "plugins", "install the package", id="plugin"),
+    ],
+)  # fmt: skip
+def test_a_check_finds_what_keeps_a_controller_from_starting(
+    text: str, path: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also what depends on the installed packages."""
+    file = tmp_path / "file.yaml"
+    file.write_text(f"{HEAD}featureGates: {{JointPlacement: true}}\n{text}\n")
+
+    assert app.run(["config", "check", str(file)]) == 2
+    assert words in capsys.readouterr().err
+    assert app.run(["config", "check", str(file), "-o", "json"]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem["path"] == path
+
+
+def test_a_gate_with_an_effect_gives_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(f"{HEAD}featureGates: {{JointPlacement: true, SparkApplicationIntegration: true}}\n")
+
+    assert app.run(["config", "check", str(file)]) == 0
+    assert "effect" not in capsys.readouterr().err
+
+
 def test_a_check_of_a_good_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What has no effect is a warning: it keeps no controller from starting."""
     file = tmp_path / "file.yaml"

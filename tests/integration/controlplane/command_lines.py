@@ -105,13 +105,19 @@ def api_server(layout: Layout) -> list[str]:
 
 
 def controller_manager(layout: Layout) -> list[str]:
-    """All controllers that are on by default, without the throttle meant for big clusters."""
+    """All controllers that are on by default, without the throttle meant for big clusters.
+
+    It remembers nodes by name after they are deleted. A new node of an old name, whose status it reads before kwok has
+    written one, would count as a node that never answered, and pods that start there meanwhile as not ready for good.
+    """
     return [
         f"--kubeconfig={layout.kubeconfig}",
         "--leader-elect=false",
         "--secure-port=0",
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
+        "--node-startup-grace-period=24h",
+        "--node-monitor-period=1s",
         f"--service-account-private-key-file={layout.certificates.service_accounts}",
         f"--root-ca-file={layout.certificates.authority}",
         "--profiling=false",

@@ -64,6 +64,21 @@ def _places(sizes: Sequence[int], search: _Packing, ways: Sequence[Way]) -> tupl
 
 
 @dataclass(slots=True)
+class _Fullest:
+    """The way to fill a domain that leaves the least of it unused, with the largest gangs.
+
+    Args:
+        used: the sum of its gangs.
+        way: None: it has too many parts to be looked for.
+        calls: parts of ways that were looked at to find it.
+    """
+
+    used: int
+    way: Way | None
+    calls: int
+
+
+@dataclass(slots=True)
 class _Packing:
     """One search.
 
@@ -84,6 +99,10 @@ class _Packing:
     many: list[Counts] = field(default_factory=list)
     tries: int = 0
     _calls: int = 0
+    _most_of: dict[int, Counts] = field(default_factory=dict)
+    """By what a domain can use, how many gangs of each size it has room for."""
+    _fullest: dict[tuple[int, Counts], _Fullest] = field(default_factory=dict)
+    """By what a domain can use, and the gangs of each size as far as one domain has room for them."""
 
     @classmethod
     def of(cls, sizes: Sequence[int], rooms: Sequence[int]) -> _Packing:
@@ -155,11 +174,41 @@ class _Packing:
         gangs; the later domains can have what each leaves.
         """
         reach = self.reach[self.bins[place][0]]
+        known = self._fullest_of(reach, counts)
+        least, most = reach - known.used, min(self.usable[place] - size, reach)
+        self._calls = known.calls if least <= most else 0
+        if least > most:
+            return
+        if known.way is not None:
+            yield known.way
+        calls, self._calls = self._calls, 0
         sums = _sums(self.kinds, counts, reach)
-        self._calls = 0
-        for waste in range(min(self.usable[place] - size, reach) + 1):
+        others = self._using(known.used, 0, counts, sums)
+        next(others, None)
+        self._calls = calls
+        yield from others
+        for waste in range(least + 1, most + 1):
             if sums[0] >> reach - waste & 1:
                 yield from self._using(reach - waste, 0, counts, sums)
+
+    def _fullest_of(self, reach: int, counts: Counts) -> _Fullest:
+        """Return the first way to fill a domain that can use so much.
+
+        It is the same for many domains: while gangs of a size are left for more than one, their number has no effect.
+        """
+        most = self._most_of.get(reach)
+        if most is None:
+            most = self._most_of[reach] = tuple([reach // kind for kind in self.kinds])
+        within = tuple(map(min, counts, most))
+        key = reach, within
+        known = self._fullest.get(key)
+        if known is None:
+            sums = _sums(self.kinds, within, reach)
+            used = sums[0].bit_length() - 1
+            self._calls = 0
+            way = next(self._using(used, 0, within, sums), None)
+            known = self._fullest[key] = _Fullest(used, way, self._calls)
+        return known
 
     def _using(self, units: int, first: int, counts: Counts, sums: Sequence[int]) -> Iterator[Way]:
         """Yield the ways to use exactly so many units for gangs from the first of these sizes on, the larger first.

@@ -87,6 +87,7 @@ def plan(
     planner_failed: Callable[[str, Exception], None] = lambda _name, _error: None,
     hooks: HooksByProfile | None = None,
     hints: Hints = NO_HINTS,
+    explains: bool = True,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -108,13 +109,14 @@ def plan(
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
         hooks: plugins by the profile that a ClusterQueue names; None: there are none.
         hints: what a joint plan proposes.
+        explains: whether blockers have the costlier facts, which only messages need; decisions are the same without.
     """
     enter(Phase.NOMINATE)
     cache = cache if cache is not None else PlanCache()
     cache.trim()
     findings = Findings(rules, cache.lowest)
     hooks = hooks or {}
-    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks, hints)
+    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks, hints, explains)
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)

@@ -183,6 +183,8 @@ class Nominator:
     """Plugins by the profile of a ClusterQueue."""
     hints: Hints = field(default_factory=lambda: NO_HINTS)
     """The proposals of a joint plan."""
+    explains: bool = True
+    """Whether misfits have the costlier facts, which only messages need."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
     """Results for equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
@@ -299,17 +301,16 @@ class Nominator:
         requests = entry.place_requests
         if entry.avoids and not empty:
             requests = {f: [p.avoiding(entry.avoids) for p in pod_sets] for f, pod_sets in requests.items()}
-        capacities = {name: self.snapshot.topologies[name].capacity for name in requests}
-        previous = places_to_keep(entry.head)
         return place_workload(
-            capacities,
+            {name: self.snapshot.topologies[name].capacity for name in requests},
             requests,
             profile=entry.profile,
             empty=empty,
-            explain=explain,
+            explain=explain and self.explains,
             measure=measure,
-            previous=previous,
+            previous=places_to_keep(entry.head),
             hint=None if empty else entry.hint,
+            thorough=explain,
         )
 
     # --- the whole workload --------------------------------------------------------------------------------------

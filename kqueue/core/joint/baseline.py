@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kqueue.core.cycle import plan
-from kqueue.core.decision import Admit, Decision, Preempt, Wait
+from kqueue.core.decision import Admit, Decision, Preempt
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.world import PlannedAdmission, World, as_planned
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
@@ -26,13 +26,11 @@ class OneByOne:
         order: the workloads in the order in which the cycles decided them.
         admitted: by UID.
         claims: of the workloads that preempt others, by UID.
-        waits: the reasons of all others, by UID.
     """
 
     order: list[Head] = field(default_factory=list)
     admitted: dict[str, PlannedAdmission] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    waits: dict[str, Wait] = field(default_factory=dict)
 
 
 def one_by_one(
@@ -56,8 +54,8 @@ def one_by_one(
                     world.admit(planned)
                 case Preempt():
                     found.claims[head.uid] = decision.claim
-                case Wait():
-                    found.waits[head.uid] = decision
+                case _:
+                    pass
             if head.uid not in found.admitted and head.queue in batch.strict:
                 found.order.extend(lines[head.queue])
                 lines[head.queue].clear()
@@ -68,7 +66,7 @@ def one_by_one(
 def _cycle(
     world: World, heads: list[Head], claims: Mapping[str, Claim], rules: Rules, order: OrderRules, cache: PlanCache
 ) -> list[Decision]:
-    """Return the decisions of one cycle; the world is as before."""
+    """Return the decisions of one cycle, without the reasons in full; the world is as before."""
     with world.unchanged() as snapshot:
         with_claims = replace(snapshot, claims=(*snapshot.claims, *claims.values()))
-        return list(plan(with_claims, heads, rules=rules, order=order, cache=cache))
+        return list(plan(with_claims, heads, rules=rules, order=order, cache=cache, explains=False))

@@ -98,12 +98,16 @@ def place_workload(
     measure: bool = False,
     previous: Mapping[str, TopologyAssignment] | None = None,
     hint: Hint | None = None,
+    thorough: bool | None = None,
 ) -> dict[str, Placement | Misfit]:
     """Run `place` for a workload whose pod sets use several flavors; return the answer of each flavor by name.
 
     Pod sets that share a level are placed in one domain. Flavors are tried in name order. Flavors with hostname
     topologies share hosts, so a later one sees the usage of an earlier one. A failing flavor does not stop the others.
+
+    `thorough`: the search for one domain makes all steps of the profile, not a part of them; None: if it explains.
     """
+    thorough = explain if thorough is None else thorough
     kin = kin_of(requests)
     if kin is not None:
         spaces = {flavor: c.empty() if empty else c for flavor, c in capacities.items()}
@@ -113,7 +117,7 @@ def place_workload(
             spaces,
             requests,
             lambda restricted, hint: attempt(restricted, explain=False, hint=hint),
-            steps=profile.search_limit if explain else profile.search_limit // _QUICK,
+            steps=profile.search_limit if thorough else profile.search_limit // _QUICK,
             hint=hint,
         )
         if found is not None:

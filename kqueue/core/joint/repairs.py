@@ -69,8 +69,12 @@ def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Map
         if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, repack):
             continue
         most = world.steps_left // _SHARE_REPACKED
-        moved = list(islice(candidate.in_flavors(frozenset(choice.requests)), most + 1))
+        flavors = frozenset(choice.requests)
+        if candidate.hopeless.get((repack, flavors), 0) > most:
+            continue
+        moved = list(islice(candidate.in_flavors(flavors), most + 1))
         if not 0 < len(moved) <= most:
+            candidate.hopeless[repack, flavors] = len(moved)  # no fewer before a workload moves
             continue
         world.steps_left -= len(moved) + 1
         ranks = {planned.head.uid: place for place, planned in enumerate(moved)}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate
 from kqueue.core.joint.policies.topology import SPREAD
@@ -150,4 +148,4 @@ class Scorer:
 def _domains_used(tree: Tree, usage: Sequence[DomainUsage]) -> list[int]:
     """Return the number of domains with pods, per level."""
     leaves = [leaf for one in usage if (leaf := tree.leaf_of(one.values)) is not None]
-    return [len(np.unique(tree.domain_of(level)[leaves])) for level in range(len(tree.levels))]
+    return [len(set(map(tree.domain_of(level).item, leaves))) for level in range(len(tree.levels))]

@@ -175,11 +175,12 @@ class Capacity:
         self._shift(usage, 1)
 
     def _shift(self, usage: Iterable[DomainUsage], sign: int) -> None:
-        leaf_of = self.tree.leaf_of
+        leaf_of, add = self.tree.leaf_of, self._add
         for item in usage:
             leaf = leaf_of(item.values)
             if leaf is not None:
-                self._add(leaf, item.requests, sign * item.count, sign * item.count)
+                count = sign * item.count
+                add(leaf, item.requests, count, count)
 
     def add(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Add amounts (negative: subtract) to the free capacity of a leaf."""

@@ -7,7 +7,7 @@ count grows with the number of changed leaves.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -193,7 +193,7 @@ class Tally:
         leaders: 1 if the leader can be in the domain; None: there is no leader to place.
         affinity: preferred-affinity score; None: it does not count.
         uniform: True if each slice is one pod.
-        inside: the leaves that other pods of the gang allow; None: all leaves.
+        within: the domains that other pods of the gang allow; None: all domains.
     """
 
     pods: list[Ints]
@@ -203,7 +203,11 @@ class Tally:
     leaders: list[Ints] | None = None
     affinity: list[Ints] | None = None
     uniform: bool = False
-    inside: Mask = None
+    within: GangDomains | None = None
+
+    def inside(self, tree: Tree) -> Mask:
+        """Return the leaves that other pods of the gang allow; None: all leaves."""
+        return open_leaves(tree, self.within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +223,12 @@ NOWHERE = Closed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 def leaves_within(tree: Tree, path: Path) -> slice:
     """Return the leaves of the domain at `path`; an empty slice: the tree has no such domain."""
-    depth = len(path)
-
-    def head(leaf_path: Path) -> Path:
-        return leaf_path[:depth]
-
-    return slice(bisect_left(tree.paths, path, key=head), bisect_right(tree.paths, path, key=head))
+    if not path:
+        return slice(0, len(tree))
+    first, level = bisect_left(tree.paths, path), len(path) - 1
+    if first == len(tree) or tree.paths[first][: level + 1] != path:
+        return slice(first, first)
+    return tree.leaves_of(level, tree.domain_of(level).item(first))
 
 
 def open_leaves(tree: Tree, within: GangDomains | None) -> Mask:
@@ -291,19 +295,20 @@ def tally(
     With `affinity`, preferred terms score the leaves.
     """
     tree = capacity.tree
-    inside = open_leaves(tree, workers.within)
     pods = pods_within(capacity, workers, closed.workers)
     if resolved.layered or leader is not None:
+        inside = open_leaves(tree, workers.within)
         result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed, inside)
     else:
         slices = _slices(tree, resolved, pods)
         uniform = resolved.slice_size == 1 and resolved.slice_level == tree.lowest
         result = Tally(pods=pods, slices=slices, pods_led=pods, slices_led=slices, uniform=uniform)
-    result.inside = inside
+    result.within = workers.within
     if affinity:
         scores = tree.eligible(workers.rules).affinity
         if scores is None:
             scores = np.zeros(len(tree), dtype=np.int64)
+        inside = result.inside(tree)
         result.affinity = _roll_up(tree, scores if inside is None else scores * inside)
     return result
 

@@ -353,7 +353,7 @@ def _explained(
     closed: Ints,
 ) -> Misfit:
     """Return the misfit with the facts that need another pass over the leaves."""
-    tree, inside = capacity.tree, question.counts.inside
+    tree, inside = capacity.tree, question.counts.inside(capacity.tree)
     search = PlacementSearch(tree, question.counts, question.request, leaders=question.leaders)
     if misfit.level in tree.levels:
         search.last_level = tree.levels.index(misfit.level)

@@ -159,7 +159,7 @@ class PlacementSearch:
         It has the most slices; of equals it is the first. If a leader or affinity comes before capacity, only the
         domains preferred by these are compared.
         """
-        level, inside = self.last_level, self._counts.inside
+        level, inside = self.last_level, self._counts.inside(self._tree)
         slices = self._counts.slices[level]
         domains = self._all(level) if inside is None else np.unique(self._tree.domain_of(level)[inside])
         if not len(domains):

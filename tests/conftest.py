@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import settings
+
+from tests.sim.chosen import is_deep
 
 # How long an example takes says more about who else uses the machine than about what is tested.
 settings.register_profile("kqueue", deadline=None)
@@ -14,3 +17,11 @@ settings.load_profile("kqueue")
 # not end the commands that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `seldom`, unless the run is deep or has no others."""
+    left_out = [] if is_deep() else [item for item in items if item.get_closest_marker("seldom")]
+    if left_out and len(left_out) < len(items):
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)

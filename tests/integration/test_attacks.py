@@ -17,7 +17,7 @@ from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Acce
 from tests.integration.road import KUEUE, Object, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 APPS = "/apis/apps/v1/namespaces"

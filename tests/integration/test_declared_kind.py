@@ -21,7 +21,7 @@ from tests.integration.declared_double import CRD, DECLARED, GROUP, define, trai
 from tests.integration.road import KUEUE, Road, condition, job, make_road
 from tests.readings import failing
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Object = dict[str, Any]
 Plane = ControlPlane | SandboxPlane

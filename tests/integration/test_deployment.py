@@ -9,7 +9,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.road import KUEUE, condition, has
 from tests.integration.serving import PREFIX, Plane, gates, world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 KIND = "Deployment"
 
 

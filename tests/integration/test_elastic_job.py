@@ -12,7 +12,7 @@ from kqueue.manager.process import Flags, running
 from tests.integration.road import Object, has, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 
-pytestmark = [pytest.mark.slow, pytest.mark.proves("Job", "workload slices")]
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox, pytest.mark.proves("Job", "workload slices")]
 
 GATE = "kueue.x-k8s.io/elastic-job"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"

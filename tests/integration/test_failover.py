@@ -45,6 +45,7 @@ from tests.integration.failover import (
 from tests.integration.network import Gateway, Relay
 
 pytestmark = [pytest.mark.slow, pytest.mark.controlplane]
+SELDOM = pytest.mark.seldom
 
 
 class Pair:
@@ -168,7 +169,7 @@ async def test_a_leader_that_was_frozen_does_not_write_when_it_goes_on(plane: Co
         assert leader.process.returncode is None, "it follows, it need not be started again"
 
 
-@pytest.mark.parametrize("fault", ["silence", "cut", "delay"])
+@pytest.mark.parametrize("fault", [pytest.param("silence", marks=SELDOM), "cut", pytest.param("delay", marks=SELDOM)])
 async def test_a_leader_whose_network_fails_goes_in_time(plane: ControlPlane, tmp_path: Path, fault: str) -> None:
     """Connections that hang or are reset for longer than a lease cost it the lead before another one gets it; a slow
     network costs nothing.
@@ -232,6 +233,7 @@ async def test_tokens_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: 
         assert leader.process.returncode is None, "it follows, it need not be started again"
 
 
+@SELDOM
 async def test_client_certificates_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: Path) -> None:
     """New files are there before the former certificate ends; when it has ended and all connections are cut, the
     leader comes back with the new one within its lease.

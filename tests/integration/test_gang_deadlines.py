@@ -18,7 +18,7 @@ from tests.integration.road import KUEUE, Object, condition, has, queue_objects
 from tests.integration.test_gangs import NAME, QUORUM, LabelledGangs
 from tests.integration.test_pods import PARTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 CONFIGURATION = """

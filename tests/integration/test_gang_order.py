@@ -17,7 +17,7 @@ from tests.integration.road import Object, has
 from tests.integration.test_gangs import LabelledGangs, named, world
 from tests.integration.test_plugins import hold, use_profile
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 GANGS, SIZE = ("a", "b", "c"), 5

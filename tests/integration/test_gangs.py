@@ -16,7 +16,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates, held
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 NAME, QUORUM = "pod-group.scheduling.x-k8s.io/name", "pod-group.scheduling.x-k8s.io/min-available"

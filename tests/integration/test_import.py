@@ -15,7 +15,7 @@ from tests.integration.road import KUEUE, Object, make_road
 from tests.integration.test_pods import Pods
 from tests.integration.test_uninstall import installed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 

@@ -19,7 +19,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.jobset_double import JOBSETS, jobsets_run
 from tests.integration.road import KUEUE, Road, has, make_road, shown
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Object = dict[str, Any]
 Plane = ControlPlane | SandboxPlane

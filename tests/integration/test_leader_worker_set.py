@@ -20,7 +20,7 @@ from tests.integration.lws_double import ROW, sets_run
 from tests.integration.road import HOST, KUEUE, Object, make_road
 from tests.integration.serving import CONFIGURATION, PARTS, PREFIX, Plane, Serving, gates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 KIND = "LeaderWorkerSet"
 INDEX = f"{PREFIX}component-workload-index"
 

@@ -21,7 +21,7 @@ from tests.integration.teams import FAST, Plane, configuration, flags, patch, po
 from tests.readings import page_of
 from tests.unit.charts.rendering import by_template, rendered_text
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 TENANTS = Path(__file__).parents[2] / "examples" / "tenants"
 MANAGES = configuration("nodeClasses: {manageTaints: true}\n")

@@ -14,7 +14,7 @@ from tests.integration.other_writers import RUNNING, TRANSITIONS, WRITERS, Trans
 from tests.integration.road import KUEUE, Object
 from tests.integration.teams import FAST, Plane, Teams, configuration, flags, post
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 QUIET_SECONDS = 1.5
 """No write for so long: longer than every window in which writes are collected."""

@@ -34,7 +34,7 @@ from tests.integration.test_attacks import with_webhooks
 from tests.integration.test_gangs import NAME, QUORUM, LabelledGangs
 from tests.unit.toys.toy_plugin import ToyPlugin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 MADE: dict[str, Any] = {}
 """The plugins of the test that runs, by name; the entry points of the tests return them."""

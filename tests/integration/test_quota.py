@@ -24,7 +24,7 @@ from tests.integration.teams import (
 )
 from tests.readings import page_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 # --- cohorts ---------------------------------------------------------------------------------------------------------

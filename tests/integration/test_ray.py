@@ -19,7 +19,7 @@ from tests.integration.doubles import collection, define
 from tests.integration.ray_double import ROWS, kuberay_runs
 from tests.integration.road import KUEUE, Object, Road, condition, make_road
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 PARTS = frozenset({"core", "scheduler", "jobs", "topology", "webhooks"})

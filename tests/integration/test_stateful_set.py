@@ -9,7 +9,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.road import KUEUE, Object, condition, has
 from tests.integration.serving import PREFIX, Plane, Serving, gates, world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 KIND = "StatefulSet"
 IN_A_RACK = {f"{PREFIX}podset-required-topology": RACK_LABEL}
 

@@ -18,7 +18,7 @@ from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, job, make_road
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 

@@ -19,7 +19,7 @@ from tests.integration.doubles import collection, define
 from tests.integration.road import HOST, KUEUE, Object, Road, make_road
 from tests.integration.training_double import KINDS, SPECS, training_runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 PARTS = frozenset({"core", "scheduler", "jobs", "topology", "webhooks"})

@@ -19,7 +19,7 @@ from tests.integration.jobset_double import jobsets_run
 from tests.integration.road import HOST, KUEUE, Object, Road, make_road
 from tests.integration.trainjob_double import API, RUNTIMES, STEP, define_trainjobs, trainjobs, trainjobs_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 PARTS = frozenset({"core", "scheduler", "jobs", "topology", "webhooks"})

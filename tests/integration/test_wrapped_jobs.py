@@ -20,7 +20,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.doubles import collection, define
 from tests.integration.road import HOST, KUEUE, Object, Road, job, make_road
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 PARTS = frozenset({"core", "scheduler", "jobs", "topology", "webhooks"})

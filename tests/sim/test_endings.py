@@ -11,6 +11,7 @@ from kqueue.sandbox.api import JOBS, PODS
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH
+from tests.sim.chosen import SELDOM
 from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.plan import End, Plan, Step, draw
 from tests.sim.world import World, simulated
@@ -49,7 +50,9 @@ class Ender(Actor):
             await self.world.api.patch(PODS, name, done, namespace=NAMESPACE, subresource="status")
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 5, 6, 7, 8, 9))])
+@pytest.mark.parametrize(
+    "seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow if n < 6 else SELDOM) for n in (4, 5, 6, 7, 8, 9))]
+)
 @pytest.mark.proves("Job", "reclaimable pods")
 async def test_pods_that_end_one_by_one_give_back_what_nobody_needs(seed: int) -> None:
     """With preemption, failed nodes, kills and (but for every third) faults; each Job comes to its end all the same."""

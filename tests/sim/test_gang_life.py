@@ -33,7 +33,7 @@ AT_REST = (
     *gang_invariants.OF_GANGS,
     *queue_invariants.AT_REST,
 )
-STRIDE = 23
+STRIDE = 37
 FAIL_NOW = {
     "metadata": {"annotations": {sandbox_names.RUN_SECONDS_ANNOTATION: "0", sandbox_names.FAIL_ANNOTATION: "true"}}
 }
@@ -226,7 +226,7 @@ async def test_a_job_of_several_roles_runs_whole_or_not_at_all(story: type[Shape
 async def test_a_controller_killed_at_any_write_changes_nothing_of_that(
     story: type[ShapedLife], first: int, after: bool
 ) -> None:
-    """Every twenty-third write (set `STRIDE` to 1 for all of them), until the story has no more."""
+    """Every thirty-seventh write (set `STRIDE` to 1 for all of them), until the story has no more."""
     tellings = await interrupted(story, first, STRIDE, after=after, gangs=LABELS)
 
     assert len(tellings) > 60 // STRIDE

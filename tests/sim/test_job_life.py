@@ -28,7 +28,7 @@ CORES = 20
 _BACK_OFF = RequeuingStrategy(backoff_limit_count=1, backoff_base_seconds=3, backoff_max_seconds=10)
 _READY = WaitForPodsReady(timeout=timedelta(seconds=8), block_admission=True, requeuing_strategy=_BACK_OFF).resolved()
 SETTINGS: dict[str, Any] = {"tenancy": replace(PEACEFUL, pods_ready=_READY)}
-STRIDE = 27
+STRIDE = 41
 
 
 class JobLife(Lifetime):
@@ -179,7 +179,7 @@ async def test_a_job_lives_through_all_that_can_happen_to_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "after"), [(1, False), (6, True)], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: int, after: bool) -> None:
-    """Every twenty-seventh write (set `STRIDE` to 1 for all of them), until the story has no more."""
+    """Every forty-first write (set `STRIDE` to 1 for all of them), until the story has no more."""
     tellings = await interrupted(JobLife, first, STRIDE, after=after, **SETTINGS)
 
     assert len(tellings) > 100 // STRIDE

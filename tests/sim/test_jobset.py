@@ -30,7 +30,7 @@ AT_REST = (
     invariants.status_tells_the_usage,
     *queue_invariants.AT_REST,
 )
-STRIDE = 17
+STRIDE = 29
 
 
 def replicated(name: str, *, replicas: int, pods: int, seconds: int) -> Object:
@@ -125,7 +125,7 @@ async def test_a_jobset_lives_through_an_eviction_and_a_restart() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "after"), [(1, False), (2, True)], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: int, after: bool) -> None:
-    """Every seventeenth write (set `STRIDE` to 1 for all of them), until the story has no more."""
+    """Every twenty-ninth write (set `STRIDE` to 1 for all of them), until the story has no more."""
     tellings = await interrupted(JobSetLife, first, STRIDE, after=after, job_sets=True)
 
     assert len(tellings) > 30 // STRIDE

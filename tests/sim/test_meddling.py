@@ -16,6 +16,7 @@ from kqueue.sandbox.objects import WriteOptions
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.chosen import SELDOM
 from tests.sim.objects import WORKLOADS
 from tests.sim.plan import Actions, Draft, Plan
 from tests.sim.world import is_true, simulated
@@ -133,7 +134,7 @@ async def lived(seed: int, plan: Plan, faults: Faults) -> None:
         await Meddler(world, plan).run()
 
 
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.slow if n >= 6 else ()) for n in range(12)])
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=SELDOM if n >= 6 else ()) for n in range(12)])
 async def test_a_hand_in_the_status_costs_nobody_more_than_time(seed: int) -> None:
     """Every promise holds after every step, every third world without faults; each Job comes to the end it must."""
     await lived(seed, Draft(f"meddling-{seed}").draw(40, MEDDLING), NONE if seed % 3 == 0 else ROUGH)

@@ -30,7 +30,7 @@ from tests.sim.world import condition, is_true, owner_of
 
 ORDER = ("reserved", "spot", "ondemand")
 """Flavors and pools, the most preferred first."""
-STRIDE = 47
+STRIDE = 83
 
 
 def queue_with(reserved: int) -> Object:
@@ -126,7 +126,7 @@ async def test_jobs_start_move_and_preempt_in_one_flavor_at_a_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "after"), [(1, False), (9, True)], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_gives_no_job_two_flavors(first: int, after: bool) -> None:
-    """Every forty-seventh write (set `STRIDE` to 1 for all of them), until the story has no more."""
+    """Every eighty-third write (set `STRIDE` to 1 for all of them), until the story has no more."""
     tellings = await interrupted(VariantLife, first, STRIDE, after=after, **SETTINGS)
 
     assert len(tellings) >= 2

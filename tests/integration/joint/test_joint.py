@@ -31,7 +31,7 @@ from tests.integration.road import condition, controller
 from tests.integration.test_explain import VISIBILITY, command, explaining
 from tests.readings import failing, page_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 FIVE_FIVE_NINE = (Gang("a", 5), Gang("b", 5), Gang("c", 9))
 SIXTY = (

@@ -107,8 +107,9 @@ def api_server(layout: Layout) -> list[str]:
 def controller_manager(layout: Layout) -> list[str]:
     """All controllers that are on by default, without the throttle meant for big clusters.
 
-    It remembers nodes by name after they are deleted. A new node of an old name, whose status it reads before kwok has
-    written one, would count as a node that never answered, and pods that start there meanwhile as not ready for good.
+    A node is dead when a test says so, never because a busy machine renews its lease late. The controllers remember nodes by
+    name after they are deleted: a new node of an old name, whose status they read before kwok has written one, would
+    count as a node that never answered, and pods that start there meanwhile as not ready for good.
     """
     return [
         f"--kubeconfig={layout.kubeconfig}",
@@ -117,6 +118,7 @@ def controller_manager(layout: Layout) -> list[str]:
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         "--node-startup-grace-period=24h",
+        "--node-monitor-grace-period=24h",
         "--node-monitor-period=1s",
         f"--service-account-private-key-file={layout.certificates.service_accounts}",
         f"--root-ca-file={layout.certificates.authority}",
@@ -136,7 +138,7 @@ def kwok(layout: Layout) -> list[str]:
     return [
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes=true",
-        "--node-lease-duration-seconds=40",
+        "--node-lease-duration-seconds=400",
         "--node-ip=127.0.0.1",
         *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
     ]

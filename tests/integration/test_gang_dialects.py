@@ -141,6 +141,7 @@ async def test_a_gang_gathers_runs_is_mended_is_evicted_whole_and_ends(either_pl
     assert "3 pods " in condition(life.finished, "Finished")["message"]
 
 
+@pytest.mark.seldom
 @pytest.mark.mechanism("4.8")
 @either_dialect
 async def test_a_controller_killed_at_a_write_changes_nothing(

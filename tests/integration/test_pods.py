@@ -565,7 +565,10 @@ def as_the_webhook_leaves_it(pod: Object) -> Object:
     return pod
 
 
-@pytest.mark.parametrize("step", ["none", "created", "admitted", "started", "running"])
+@pytest.mark.parametrize(
+    "step",
+    ["admitted", "started", *(pytest.param(step, marks=pytest.mark.seldom) for step in ("none", "created", "running"))],
+)
 @pytest.mark.proves("Pod group", "queueing")
 async def test_a_controller_killed_anywhere_goes_on_where_it_was(
     either_plane: Plane, step: str, tmp_path: Path

@@ -34,7 +34,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        pytest.param(flavors, "assign", id="planning it"),
+        pytest.param(flavors, "assign", id="planning it", marks=pytest.mark.seldom),
         pytest.param(core_cycle._Cycle, "turns", id="ordering a cycle that it is in"),
     ],
 )

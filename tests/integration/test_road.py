@@ -183,7 +183,9 @@ async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stoppe
     assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
 
 
-@pytest.mark.parametrize("failures", [1, 2], ids=["one-node", "two-nodes-at-once"])
+@pytest.mark.parametrize(
+    "failures", [pytest.param(1, id="one-node", marks=pytest.mark.seldom), pytest.param(2, id="two-nodes-at-once")]
+)
 @pytest.mark.proves("Job", "replacement pods")
 async def test_nodes_deleted_under_a_gang_are_replaced_in_place(either_plane: Plane, failures: int) -> None:
     """The pods of the other nodes run on, the lost ones run again on spare nodes of the same rack, and nobody is
@@ -257,13 +259,14 @@ async def test_a_deleted_job_gives_everything_back(either_plane: Plane) -> None:
         )
 
 
+SELDOM = pytest.mark.seldom
 STEPS = [
-    pytest.param("none", id="before-anything-is-seen"),
-    pytest.param("created", id="after-the-workload-is-created"),
+    pytest.param("none", id="before-anything-is-seen", marks=SELDOM),
+    pytest.param("created", id="after-the-workload-is-created", marks=SELDOM),
     pytest.param("admitted", id="after-quota-is-reserved"),
-    pytest.param("started", id="after-the-job-is-started"),
+    pytest.param("started", id="after-the-job-is-started", marks=SELDOM),
     pytest.param("gated", id="when-pods-wait-at-the-gate"),
-    pytest.param("running", id="when-pods-run"),
+    pytest.param("running", id="when-pods-run", marks=SELDOM),
 ]
 
 

@@ -114,9 +114,9 @@ def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
     """Return the patch of the status of the manager's job by its copy; empty: there is nothing to write.
 
     While only the manager's job is suspended, it is about to start or to stop, and takes no status of one that runs or
-    is being stopped: the API server refuses a Job that is suspended and runs.
+    is being stopped: the API server refuses a Job that is suspended and runs.  It takes the end of a job that was faster.
     """
-    if kind.holds_back(job) and not kind.is_suspended(copy):
+    if kind.holds_back(job) and not kind.is_suspended(copy) and kind.finished(copy) is None:
         return {}
     patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))
     return {"status": patch} if patch else {}

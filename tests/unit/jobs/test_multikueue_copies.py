@@ -182,6 +182,7 @@ def status(obj: JSON, **fields: Any) -> JSON:
 
 
 STARTED, HELD = job(), job(suspend=True)
+ENDED = [{"type": "Failed", "status": "True"}]
 STOPPING = HELD | {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}}
 
 
@@ -194,6 +195,9 @@ STOPPING = HELD | {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true
         ),
         pytest.param(status(STARTED, active=2), status(STARTED, active=2), {}, id="17.2 nothing new"),
         pytest.param(status(HELD), status(STARTED, active=2), {}, id="17.2 not while it starts"),
+        pytest.param(
+            status(HELD), status(STARTED, conditions=ENDED), {"status": {"conditions": ENDED}}, id="17.2 it was faster"
+        ),
         pytest.param(status(HELD), status(STOPPING, startTime="t"), {}, id="17.2 not while it is being stopped"),
         pytest.param(
             status(HELD, active=2), status(HELD, active=0), {"status": {"active": 0}}, id="17.2 both are stopped"

@@ -126,13 +126,15 @@ class MultiKueueView:
             copy.metadata.deletion_timestamp is not None
             or not link.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
         )
+        job = self.job_copy(link, owner)
         return Remote(
             cluster=name,
             is_offered=is_offered,
             workload=copy,
             is_leaving=is_leaving,
             is_taken=key in link.taken,
-            job=self.job_copy(link, owner),
+            job=job,
+            runs=owner.kind is not None and job is not None and owner.kind.finished(job) is None,
         )
 
     def job_copy(self, link: WorkerLink, owner: DispatchedJob) -> JSON | None:

@@ -18,6 +18,10 @@ from kqueue.jobs.multikueue.dispatch import nominate, writes_nomination
 from kqueue.jobs.multikueue.facts import MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.likeness import Likeness, likeness
 
+_LAST_WORD = timedelta(minutes=1)
+"""Time for which the end of a job is awaited after that of its workload: another watch brings it."""
+_OF_JOB = (names.REASON_SUCCEEDED, names.REASON_FAILED)
+"""Reasons of workloads whose job has ended."""
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -118,7 +122,11 @@ def _ended(facts: MultiKueueFacts) -> MultiKueueDecision | None:
         return _retry(facts, f"the copy on {remote.cluster} {said}", is_fault=True) or MultiKueueDecision(
             steps={remote.cluster: RemoteStep.DELETE}
         )
-    return MultiKueueDecision(status_of=remote.cluster if remote.job is not None else "", end=Ending(reason, message))
+    status_of = _status_of(remote)
+    age = abs(facts.now - (remote.since(names.CONDITION_FINISHED) or _LATEST))
+    if remote.runs and reason in _OF_JOB and age < _LAST_WORD:
+        return MultiKueueDecision(status_of=status_of, again=_LAST_WORD - age)  # the copies have the job's last status
+    return MultiKueueDecision(status_of=status_of, end=Ending(reason, message))
 
 
 # --- evictions --------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class Remote:
         is_leaving: the copy is being deleted, so its conditions do not count any more.
         is_taken: an object that this manager did not make has the name of the copy, or of the job's.
         job: the copy of the job; None: there is none.
+        runs: the copy of the job has not ended, as far as its watch tells.
     """
 
     cluster: str
@@ -40,6 +41,7 @@ class Remote:
     is_leaving: bool = False
     is_taken: bool = False
     job: JSON | None = None
+    runs: bool = False
 
     @property
     def has_copies(self) -> bool:

@@ -119,6 +119,25 @@ async def test_the_status_of_the_job_comes_back() -> None:
     assert world.workers["a"].names == []
 
 
+async def test_the_end_of_a_job_that_its_watch_brings_late_is_not_lost() -> None:
+    """The copies, which alone tell how the job has ended, stay until the manager's job says it."""
+    world = await running()
+    world.client.change(JOBS, "ns/j", {"spec": {"suspend": False}})
+    world.workers["a"].client.change(JOBS, "ns/j", {"spec": {"suspend": False}, "status": {"active": 1}})
+    now = f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    world.workers["a"].tell(*ADMITTED, condition("Finished", reason="Succeeded") | {"lastTransitionTime": now})
+    await world.settled()
+    ended = [{"type": "Complete", "status": "True"}]
+    world.workers["a"].client.change(JOBS, "ns/j", {"status": {"active": None, "conditions": ended}})
+    await world.settled()
+
+    ours = world.client.object(JOBS, "ns/j")
+    assert ours is not None
+    assert ours["status"] == {"conditions": ended}
+    assert status_of(world.workload("w"), "Finished")[0] == "True"
+    assert world.workers["a"].names == []
+
+
 async def test_a_status_that_the_api_server_refuses_holds_nothing_up() -> None:
     """The workload finishes although its job keeps its old status; a warning tells it."""
     world = await running()

@@ -157,6 +157,7 @@ def test_a_workload_that_no_cluster_can_run_is_rejected(asked: MultiKueueFacts, 
 
 
 DONE = at(5, "Finished", "Succeeded", "all pods ended")
+JUST = condition("Finished", reason="Succeeded") | {"lastTransitionTime": "2025-12-31T23:59:50Z"}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,21 @@ DONE = at(5, "Finished", "Succeeded", "all pods ended")
             facts(remote("a", DONE, job=True), state="Ready", cluster="a"),
             MultiKueueDecision(status_of="a", end=Ending("Succeeded", "all pods ended")),
             id="17.2.4 its end is the workload's",
+        ),
+        pytest.param(
+            facts(remote("a", JUST, job=True, runs=True), state="Ready", cluster="a"),
+            MultiKueueDecision(status_of="a", again=timedelta(seconds=50)),
+            id="17.2.4 after the end of its job was seen, too",
+        ),
+        pytest.param(
+            facts(remote("a", JUST, job=True), state="Ready", cluster="a"),
+            MultiKueueDecision(status_of="a", end=Ending("Succeeded", "")),
+            id="17.2.4 as soon as both are seen",
+        ),
+        pytest.param(
+            facts(remote("a", DONE, job=True, runs=True), state="Ready", cluster="a"),
+            MultiKueueDecision(status_of="a", end=Ending("Succeeded", "all pods ended")),
+            id="17.2.4 of a job that never ends, after a minute",
         ),
         pytest.param(
             facts(remote("a", DONE), state="Ready", cluster="a"),

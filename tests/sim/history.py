@@ -268,7 +268,8 @@ class History:
         if _left_over(old) and _condition(new, names.CONDITION_QUOTA_RESERVED).get("status") == "True":
             self.violations.append(f"t={now:.1f}: {name} has the reservation again that ended with its eviction")
         before, after = admission_of(old), admission_of(new)
-        if after is not None and before is not None and after != before and not is_repair(old or {}, new):
+        is_other = _but_delay(after) != _but_delay(before)
+        if after is not None and before is not None and is_other and not is_repair(old or {}, new):
             self.violations.append(f"t={now:.1f}: {name} was admitted a second time while it was admitted")
         if after is not None and before is None:
             self.admissions.append(Admitted(now, uid, new))
@@ -302,6 +303,15 @@ def is_repair(old: Object, new: Object) -> bool:
         if sum(left.values()) != sum(got.values()) or any(got.get(host, 0) < pods for host, pods in kept.items()):
             return False
     return True
+
+
+def _but_delay(admission: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return an admission without the note that its domains are chosen later, or on another cluster."""
+    assignments = [
+        {key: value for key, value in pod_set.items() if key != "delayedTopologyRequest"}
+        for pod_set in (admission or {}).get("podSetAssignments", ())
+    ]
+    return {**(admission or {}), "podSetAssignments": assignments}
 
 
 def _but_places(admission: Mapping[str, Any]) -> Mapping[str, Any]:

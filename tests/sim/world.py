@@ -119,7 +119,7 @@ def _kinds_of_others(gangs: tuple[str, ...]) -> tuple[Path, ...]:
     return (folder,) if {"scheduling.volcano.sh/podgroup", "scheduling.k8s.io/podgroup"}.intersection(gangs) else ()
 
 
-TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0)
+TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0, worker_retry_base=1.0)
 """The product's timings, with rarer wake-ups that decide nothing, and with frequent audits."""
 
 
@@ -151,18 +151,19 @@ class World:
         gangs: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (),
         operator: Callable[..., Operator] = Operator,
+        clock: FakeClock | None = None,
     ) -> None:
         """`job_sets`: the cluster has JobSets and their controller.  `pods`: pods may be queued themselves.  `serving`:
         Deployments and StatefulSets may be queued.  `gangs`: dialects of gangs that are on.  `kinds`: further kinds that are queued.
         `operator`: the class of a
-        controller process.
+        controller process.  `clock`: shared with other worlds.
         """
         self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
         self.configured = configuration(
             job_sets=job_sets, pods=pods, serving=serving, gangs=gangs, kinds=kinds, joint=tenancy.joint is not None
         )
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
             SandboxOptions(
@@ -410,7 +411,7 @@ async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World
     """Run a world with a controller for the time of the block."""
     world = World(seed, **settings)
     configured = structlog.get_config()
-    structlog.configure(processors=[functools.partial(_note_bugs, world)], cache_logger_on_first_use=False)
+    structlog.configure(processors=[functools.partial(note_bugs, world)], cache_logger_on_first_use=False)
     try:
         await world.start()
         world.start_controller()
@@ -421,7 +422,7 @@ async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World
         structlog.configure(**configured)
 
 
-def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
+def note_bugs(world: World, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
     """Drop log lines of a simulation, but record tracebacks and drift as bugs."""
     if event["event"] == "the cache drifted":
         told = f"{event['cause']} {event['key']}: believed {event['believed']}, is {event['actual']}"

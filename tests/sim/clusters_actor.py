@@ -1,0 +1,271 @@
+"""Carries out a plan on a manager with two workers, and checks after every step what must hold on and between them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import Any
+
+from kqueue.errors import NotFoundError
+from kqueue.sandbox.api import JOB_SETS, JOBS, PODS, GroupVersionResource, Object
+from tests.sim import invariants
+from tests.sim.actor import END_SECONDS, REST_SECONDS, Actor, BrokenWorldError
+from tests.sim.api_client import NONE
+from tests.sim.clusters import LOST_SECONDS, Clusters
+from tests.sim.kinds import job_set
+from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS
+from tests.sim.plan import End, Plan
+from tests.sim.reading import Breaches, Invariant
+from tests.sim.world import World, is_true, owner_of
+
+_BACK_SECONDS = 45
+"""Seconds after a worker is reached again, within which what ran there in the meantime is ended."""
+ALWAYS: tuple[Invariant, ...] = (
+    invariants.nothing_was_breached_on_the_way,
+    invariants.audits_find_nothing,
+    invariants.one_workload_per_job,
+    invariants.released_pods_are_in_their_domains,
+)
+AT_REST: tuple[Invariant, ...] = (
+    invariants.no_gate_is_left_over,
+    invariants.watches_are_true,
+    invariants.cache_equals_the_api,
+    invariants.status_tells_the_usage,
+    invariants.waiting_workloads_say_why,
+    invariants.queues_count_who_waits,
+)
+
+
+class OneCluster:
+    """No job has running pods in two clusters, as seen at each moment.
+
+    What ran on a worker that was cut off may run elsewhere, too, until a while after the worker is reached again.
+    """
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._excused: dict[str, float] = {}
+        """By cluster, the time until which its pods may be of jobs that others run."""
+        self.breaches: list[str] = []
+        self.moves: set[str] = set()
+        """Jobs that ran on more than one cluster, one after the other."""
+        self._ran: defaultdict[str, set[str]] = defaultdict(set)
+
+    def look(self) -> None:
+        """Note jobs that run twice."""
+        manager, now = self._clusters.manager, self._clusters.clock.monotonic()
+        for name in self._clusters.workers:
+            was_apart = now < self._excused.get(name, -1.0)
+            if name in manager.cut or (was_apart and not manager.is_connected(name)):
+                self._excused[name] = now + _BACK_SECONDS
+        where: defaultdict[str, set[str]] = defaultdict(set)
+        for name, world in self._clusters.workers.items():
+            for job in running(world):
+                where[job].add(name)
+                self._ran[job].add(name)
+        self.moves = {job for job, names in self._ran.items() if len(names) > 1}
+        for job, names in where.items():
+            trusted = [name for name in names if now >= self._excused.get(name, -1.0)]
+            if len(names) > 1 and len(trusted) == len(names):
+                self.breaches.append(f"at t={now:.1f} {job} runs in {sorted(names)}")
+
+
+def running(world: World) -> set[str]:
+    """Return the names of the queued jobs with running pods that nobody has told to end."""
+    return {
+        pod["metadata"].get("labels", {}).get("jobset.sigs.k8s.io/jobset-name") or owner_of(pod)
+        for pod in world.objects(PODS)
+        if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+class ClustersActor(Actor):
+    """One plan on three worlds."""
+
+    named = "clusters"
+
+    def __init__(self, clusters: Clusters, plan: Plan) -> None:
+        super().__init__(clusters.manager, plan)
+        self.clusters, self.manager = clusters, clusters.manager
+        self.once = OneCluster(clusters)
+        self.manager.on_settled.append(self.once.look)
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def check(self, which: tuple[Invariant, ...]) -> None:
+        """Raise BrokenWorldError if an invariant is broken on a cluster, or between them."""
+        chosen = {Actor.always: ALWAYS, Actor.always + Actor.at_rest: ALWAYS + AT_REST}.get(which, which)
+        found = list(self.once.breaches)
+        for name, world in self.clusters.worlds.items():
+            found += [f"{name}: {told}" for told in invariants.breaches(world, chosen)]
+        if which != Actor.always:
+            found += [f"copies: {told}" for told in self._copies()]
+        if found:
+            raise BrokenWorldError(self._replay(found))
+
+    def _copies(self) -> Breaches:
+        """At rest a worker has the copies of living originals with quota alone, and one of them runs the job."""
+        originals = {w["metadata"]["name"]: w for w in self.manager.objects(WORKLOADS)}
+        for cluster, world in self.clusters.workers.items():
+            for copy in world.objects(WORKLOADS):
+                original = originals.get(copy["metadata"]["name"])
+                if original is None or is_true(original, "Finished") or not is_true(original, "QuotaReserved"):
+                    yield f"{cluster} has {copy['metadata']['name']}, which has ended or has no quota"
+                elif original["status"].get("clusterName", cluster) != cluster:
+                    yield f"{cluster} has {copy['metadata']['name']}, which {original['status']['clusterName']} runs"
+            names = {name for name, end in self.plan.ends.items() if self._find(name) is not None}
+            for resource in self._kinds(world):
+                for job in world.objects(resource):
+                    name = job["metadata"]["name"]
+                    if not job["metadata"].get("ownerReferences") and name not in names:
+                        yield f"{cluster} has job {name}, which is gone"
+
+    @staticmethod
+    def _kinds(world: World) -> tuple[GroupVersionResource, ...]:
+        return (JOBS, JOB_SETS) if "jobset.x-k8s.io/jobset" in world.configured.integrations.frameworks else (JOBS,)
+
+    def _find(self, name: str) -> Object | None:
+        found = (self.manager.find(resource, name) for resource in self._kinds(self.manager))
+        return next((each for each in found if each is not None), None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _do(self, step: Any) -> None:
+        self._start()
+        await super()._do(step)
+
+    def _start(self) -> None:
+        for world in self.clusters.worlds.values():
+            if world.controller is None:
+                world.start_controller()
+
+    def _set_faults(self, *, are_on: bool) -> None:
+        for world in self.clusters.worlds.values():
+            assert world.controller is not None
+            world.controller.client.faults = world.faults if are_on else NONE
+        self.manager.set_faults(self.manager.faults if are_on else NONE)
+
+    async def _calm(self, seconds: float) -> None:
+        self._start()
+        self._set_faults(are_on=False)
+        await self.world.pass_time(seconds)
+
+    async def rest(self) -> None:
+        """Mend all networks, wait until nothing is pending, and check the invariants of rest."""
+        await self.mend()
+        await self._calm(REST_SECONDS)
+        await self._pause()
+        self.check(self.always + self.at_rest)
+        self._set_faults(are_on=True)
+
+    async def _pause(self) -> None:
+        """Wait for a moment without recent events on any cluster."""
+        for _ in range(20):
+            stirred = max(world.history.stirred for world in self.clusters.worlds.values())
+            left = stirred + 2.5 - self.clusters.clock.monotonic()
+            if left <= 0:
+                return
+            await self.world.pass_time(left)
+
+    async def end(self) -> None:
+        """Repair everything, and check that every job reaches its end, leaves nothing, and lets all be quiet."""
+        self.world.log.append(f"    t={self.world.clock.monotonic():.1f} everything is repaired")
+        await self.repair()
+        for _ in range(0, END_SECONDS, REST_SECONDS):
+            await self._calm(REST_SECONDS)
+            if self.ends() == self.plan.ends:
+                break
+        await self._calm(REST_SECONDS)
+        await self._pause()
+        self.check(self.always + self.at_rest)
+        ends = self.ends()
+        wrong = [f"{n} is {ends.get(n)}, not {end}" for n, end in self.plan.ends.items() if ends.get(n) != end]
+        for cluster, world in self.clusters.workers.items():
+            left = [obj["metadata"]["name"] for r in (WORKLOADS, *self._kinds(world), PODS) for obj in world.objects(r)]
+            wrong += [f"{cluster} still has {left}"] if left else []
+        if wrong:
+            raise BrokenWorldError(self._replay(wrong))
+        self.check((invariants.nothing_is_held,))
+        await self._nothing_is_written()
+
+    async def _nothing_is_written(self) -> None:
+        before = {name: world.history.changes for name, world in self.clusters.worlds.items()}
+        await self._calm(REST_SECONDS)
+        after = {name: world.history.changes for name, world in self.clusters.worlds.items()}
+        if after != before:
+            raise BrokenWorldError(self._replay([f"something is written at rest: changes {before}, then {after}"]))
+
+    def _end(self, name: str) -> End:
+        found = self._find(name)
+        if found is None:
+            return End.GONE
+        if is_true(found, "Complete") or is_true(found, "Completed"):
+            return End.COMPLETE
+        return End.FAILED if is_true(found, "Failed") else End.WAITING
+
+    async def repair(self) -> None:
+        """Mend networks, resume queues, and delete the endless jobs."""
+        await self.mend()
+        await self.resume()
+        for name in self.plan.ends:
+            if name.startswith("endless"):
+                await self.delete_job(name)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    async def submit_job_set(self, name: str, **settings: Any) -> None:
+        """A user creates a JobSet."""
+        await self.manager.api.create(JOB_SETS, job_set(name, **settings), namespace=NAMESPACE)
+
+    async def delete_job(self, name: str) -> None:
+        """A user deletes a Job or a JobSet."""
+        for resource in self._kinds(self.manager):
+            with contextlib.suppress(NotFoundError):
+                await self.manager.api.delete(resource, name, namespace=NAMESPACE)
+
+    async def delete_copy_of_job(self, name: str) -> None:
+        """Someone deletes a job on the workers."""
+        for world in self.clusters.workers.values():
+            for resource in self._kinds(world):
+                with contextlib.suppress(NotFoundError):
+                    await world.api.delete(resource, name, namespace=NAMESPACE)
+
+    async def delete_copy_of_workload(self, name: str) -> None:
+        """Someone deletes a Workload on the workers."""
+        workload = self.manager.workload_of(name)
+        for world in self.clusters.workers.values() if workload is not None else ():
+            with contextlib.suppress(NotFoundError):
+                await world.api.delete(WORKLOADS, workload["metadata"]["name"], namespace=NAMESPACE)
+
+    async def hold_on(self, cluster: str, policy: str) -> None:
+        """The queue of a worker is stopped."""
+        await self.clusters.workers[cluster].api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": policy}})
+
+    async def resume(self) -> None:
+        """The queues of all clusters are resumed."""
+        for world in self.clusters.worlds.values():
+            await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": "None"}})
+
+    async def cut(self, cluster: str) -> None:
+        """The manager does not reach a worker any more."""
+        self.manager.set_cut(cluster, is_cut=True)
+
+    async def mend(self) -> None:
+        """The manager reaches all workers."""
+        for name in list(self.manager.cut):
+            self.manager.set_cut(name, is_cut=False)
+
+    async def lose(self, cluster: str) -> None:
+        """The manager does not reach a worker for so long that what runs there is dispatched anew."""
+        await self.cut(cluster)
+        await self.manager.pass_time(LOST_SECONDS + 60)
+
+    async def kill_in(self, cluster: str, at_write: int, *, after: bool, down: float) -> None:
+        """Kill the controller of a cluster, now (0) or at one of its next writes; it starts anew after `down` seconds."""
+        world = self.clusters.worlds[cluster]
+        if at_write:
+            world.arm_kill(at_write, after=after)
+            await self.manager.pass_time(5)
+        world.kill_controller()
+        await self.manager.pass_time(down)
+        world.start_controller()

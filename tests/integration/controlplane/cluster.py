@@ -113,7 +113,7 @@ class Cluster:
                         if wanted(found):
                             return found
                     except RequestError as error:
-                        if error.status != 404:
+                        if error.status not in (404, 429):  # 429: the API server has just started
                             raise
                         last = str(error)
                     await asyncio.sleep(POLL_SECONDS)

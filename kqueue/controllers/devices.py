@@ -20,7 +20,7 @@ from kqueue.core.devices.pools import DeviceSlice
 from kqueue.model import ClaimView, PodView
 from kqueue.runtime.reflector import Reflector
 from kqueue.state.cache import Cache
-from kqueue.state.devices import Touched
+from kqueue.state.device_hosts import Touched
 
 _BY_TEMPLATE = "resource-claim-template"
 _BY_DEVICES = "devices"
@@ -49,18 +49,24 @@ class DeviceIntake:
         *,
         again: Callable[[str], None],
         recount: Callable[[], None],
+        refill: Callable[[], None],
     ) -> None:
-        """Take the state and two functions: `again(key)` has a Workload read again soon, `recount()` has `count_hosts`
-        called soon, once for many calls.
+        """Take the state and three functions: `again(key)` has a Workload read again soon, `recount()` has
+        `count_hosts` called soon and `refill()` has `refill` called a second later, once for many calls.
         """
         self._watches, self._cache, self._intake = watches, cache, intake
         self._again, self._recount = again, recount
         self._classes_changed = True
+        self._refill = cache.requests.devices.on_work = refill
 
     def on_template(self, old: wire.ResourceClaimTemplate | None, new: wire.ResourceClaimTemplate | None) -> None:
         """Follow a ResourceClaimTemplate; workloads that wait for it are tried again."""
-        key = self._cache.requests.devices.on_template(old, new)
+        devices = self._cache.requests.devices
+        before = devices.views()
+        key = devices.on_template(old, new)
         if key is not None:
+            if devices.views() != before:
+                self._recount()  # hosts count other requests than before
             for workload in self._watches.workloads.store.keys_by_index(_BY_TEMPLATE, key):
                 self._again(workload)
 
@@ -94,6 +100,18 @@ class DeviceIntake:
             workload = self._watches.workloads.store.get(key)
             if workload is not None and (classes_changed or self._cache.requests.needs_devices(workload)):
                 self._again(key)  # changed classes may satisfy other extended resources than before
+
+    def refill(self) -> None:
+        """Give tenants' selectors the work of a second; those that waited for it are tried again."""
+        waiting, more = self._cache.requests.devices.refill()
+        if more:
+            self._refill()
+        if not waiting:
+            return
+        self._recount()
+        for key in self._watches.workloads.store.keys_by_index(_BY_DEVICES, _EVERY):
+            if key.split("/", 1)[0] in waiting:
+                self._again(key)
 
     def _tell(self, touched: Touched) -> None:
         """Have the ledger read nodes and pods again: their devices have changed."""

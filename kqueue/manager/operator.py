@@ -63,6 +63,8 @@ _log = structlog.get_logger(__name__)
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """Values of `--parts`: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
 
+_REFILL = "refill"
+"""Key of the work that gives tenants' selectors another second."""
 _BY_RUNTIME_CLASS = "runtime-class"
 """Indexes of Workloads."""
 
@@ -186,8 +188,11 @@ class Operator:
             return
         requests = self._surrounded
 
-        async def count(_key: str) -> Result:
-            devices.count_hosts()
+        async def count(key: str) -> Result:
+            if key == _REFILL:
+                devices.refill()
+            else:
+                devices.count_hosts()
             return Result()
 
         counts = self.manager.controller("devices", count)
@@ -197,6 +202,7 @@ class Operator:
             self._intake,
             again=requests.enqueue,
             recount=lambda: counts.enqueue("hosts", after=self.timings.node_event_window),
+            refill=lambda: counts.enqueue(_REFILL, after=1.0),
         )
         subscribe_devices(watch_devices(self.watches), self.watches, devices)
         self.manager.on_lead.append(devices.count_hosts)

@@ -12,8 +12,8 @@ from kqueue.controllers.gang_clock import gang_clock_rules
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
 from kqueue.core.devices.counting import UNREADABLE_REMEDY, DeviceRules
-from kqueue.core.devices.selectors import selector
-from kqueue.core.devices.values import AmountSource, DeviceMapping
+from kqueue.core.devices.selectors import problem_of
+from kqueue.core.devices.values import AmountSource, DeviceMapping, Selector
 from kqueue.core.joint.movable import MoveLimits, MovePolicy
 from kqueue.core.joint.registry import PolicySpec
 from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
@@ -159,10 +159,10 @@ def device_rules(config: Configuration) -> DeviceRules | None:
 def _amount_source(source: DeviceSource, path: str) -> AmountSource:
     given = source.counter or source.capacity
     assert given is not None  # the configuration has one of them
-    selects = selector(given.device_selector.cel.expression)
-    if selects.program is None:
+    selects = Selector(given.device_selector.cel.expression)
+    if problem := problem_of(selects):
         where = f"{path}.{'counter' if source.counter is not None else 'capacity'}.deviceSelector.cel.expression"
-        raise ConfigError(f"{where}: {selects.problem}; {UNREADABLE_REMEDY}")
+        raise ConfigError(f"{where}: {problem}; {UNREADABLE_REMEDY}")
     return AmountSource(name=given.name, driver=given.driver, selector=selects, is_counter=source.counter is not None)
 
 

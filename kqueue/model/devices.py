@@ -12,13 +12,13 @@ from kqueue.api.wire import devices as wire
 from kqueue.api.wire.meta import Quantity
 from kqueue.core.devices.counting import NamedClaim
 from kqueue.core.devices.pools import DeviceSlice
-from kqueue.core.devices.selectors import selector
 from kqueue.core.devices.values import (
     NO_POLICY,
     AttributeValue,
     CapacityPolicy,
     Device,
     DeviceClass,
+    DeviceKey,
     DeviceRequest,
     ExactQuantity,
     Selector,
@@ -30,8 +30,6 @@ from kqueue.model.conditions import NO_TIME
 _log = structlog.get_logger(__name__)
 
 _BY_TAINT = frozenset(("NoSchedule", "NoExecute"))
-DeviceKey = tuple[str, str, str]
-"""Driver, pool and name of a device."""
 
 
 def named_claims(spec: wire_core.PodSpec) -> tuple[NamedClaim, ...]:
@@ -65,7 +63,7 @@ def _request(request: wire.DeviceRequest) -> DeviceRequest:
 
 def _selectors(written: tuple[wire.CelDeviceSelector, ...]) -> tuple[Selector, ...]:
     return tuple(
-        selector(each.cel.expression) if each.cel is not None else Selector("", problem="its form is not known")
+        Selector(each.cel.expression) if each.cel is not None else Selector("", problem="its form is not known")
         for each in written
     )
 
@@ -83,6 +81,7 @@ def device_class(obj: wire.DeviceClass) -> DeviceClass:
 def device_slice(obj: wire.ResourceSlice) -> DeviceSlice:
     """Return a ResourceSlice as a value."""
     spec = obj.spec
+    shared = spec.shared_counters
     return DeviceSlice(
         name=obj.metadata.name,
         driver=spec.driver,
@@ -90,6 +89,7 @@ def device_slice(obj: wire.ResourceSlice) -> DeviceSlice:
         generation=spec.pool.generation,
         slices=spec.pool.resource_slice_count,
         devices=tuple(_device(each, spec) for each in spec.devices or ()),
+        counters={(each.name, name): _amount(c.value) for each in shared for name, c in each.counters.items()},
     )
 
 
@@ -107,9 +107,11 @@ def _device(written: wire.Device, spec: wire.ResourceSliceSpec) -> Device:
         quantities.setdefault(domain, {})[plain] = ExactQuantity(parse_exactly(each.value))
         capacity[name] = (_amount(each.value), _policy(each.request_policy))
     counters: dict[str, int] = {}
+    consumes: dict[tuple[str, str], int] = {}
     for taken in written.consumes_counters:
         for name, counter in taken.counters.items():
-            counters[name] = max(counters.get(name, 0), _amount(counter.value))
+            consumes[taken.counter_set, name] = amount = _amount(counter.value)
+            counters[name] = max(counters.get(name, 0), amount)
     return Device(
         driver=spec.driver,
         pool=spec.pool.name,
@@ -118,6 +120,7 @@ def _device(written: wire.Device, spec: wire.ResourceSliceSpec) -> Device:
         attributes=attributes,
         quantities=quantities,
         counters=counters,
+        consumes=consumes,
         capacity=capacity,
         tainted=any(taint.effect in _BY_TAINT for taint in written.taints),
         shared=written.allow_multiple_allocations is True,
@@ -170,12 +173,14 @@ class ClaimView:
     Args:
         key: namespace/name.
         devices: the devices that it keeps from others.
+        consumed: the amounts that it takes of capacities of devices that claims share: device, name and amount.
         pods: namespace/name of the pods for which it is reserved, or of the pod for which it was made.
     """
 
     key: str
     devices: tuple[DeviceKey, ...] = ()
     pods: tuple[str, ...] = ()
+    consumed: tuple[tuple[DeviceKey, str, int], ...] = ()
 
 
 def claim_view(claim: wire.ResourceClaim) -> ClaimView:
@@ -186,13 +191,15 @@ def claim_view(claim: wire.ResourceClaim) -> ClaimView:
         return ClaimView(key)
     users = [user.name for user in status.reserved_for if (user.api_group, user.resource) == ("", "pods")]
     owners = [o.name for o in meta.owner_references if (o.api_version, o.kind) == ("v1", "Pod")]
+    held = [
+        ((sys.intern(each.driver), sys.intern(each.pool), sys.intern(each.device)), each.consumed_capacity)
+        for each in status.allocation.devices.results
+        if not each.admin_access
+    ]
     return ClaimView(
         key,
-        devices=tuple(
-            (sys.intern(each.driver), sys.intern(each.pool), sys.intern(each.device))
-            for each in status.allocation.devices.results
-            if not each.admin_access
-        ),
+        devices=tuple(device for device, _ in held),
+        consumed=tuple((device, name, _amount(text)) for device, taken in held for name, text in taken.items()),
         pods=tuple(f"{meta.namespace}/{name}" for name in users or owners),
     )
 

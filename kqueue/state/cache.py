@@ -19,7 +19,7 @@ from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
 from kqueue.core.workload import Admission, Claim, Leader, Promise, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder, least_of
 from kqueue.state.cache_audit import CacheAudit
-from kqueue.state.devices import DeviceHosts
+from kqueue.state.device_hosts import DeviceHosts
 from kqueue.state.gangs import Gangs
 from kqueue.state.holdings import Holdings
 from kqueue.state.ledger import NodeLedger

@@ -1,4 +1,4 @@
-"""The devices of the cluster: what claims of pods cost in quota, and how many devices each host has.
+"""The devices of the cluster, and what claims of pods cost in quota and take of hosts.
 
 Fed by the watches of claim templates, classes of devices, slices of devices and claims.  Without a mapping of classes
 nothing is watched, and nothing is counted here.
@@ -7,35 +7,39 @@ nothing is watched, and nothing is counted here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import devices as wire
-from kqueue.core.devices.counting import NO_DEVICES, CountedDevices, DeviceRules, DeviceWorld, count_devices
-from kqueue.core.devices.pools import DeviceSlice, offered
-from kqueue.core.devices.selectors import of_class
-from kqueue.core.devices.values import Device, DeviceClass, DeviceRequest
-from kqueue.core.topology.node import NodeFacts, PodFacts
-from kqueue.model import ClaimView
-from kqueue.model.devices import DeviceKey
+from kqueue.core.devices.budget import PARSING, WorkBudget
+from kqueue.core.devices.counting import (
+    NO_DEVICES,
+    CountedDevices,
+    DeviceRules,
+    DeviceWorld,
+    count_devices,
+    view_of,
+)
+from kqueue.core.devices.matches import Matches
+from kqueue.core.devices.pools import DeviceSlice, complete
+from kqueue.core.devices.selectors import is_readable
+from kqueue.core.devices.values import Device, DeviceClass, DeviceRequest, Selector
+from kqueue.core.devices.views import HOST_PREFIX, CounterKey, DeviceView, is_countable
 
 V = TypeVar("V")
 
-HOST_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource by which hosts have devices of a class.  Kubernetes gives pods this name for such devices."""
+COUNT_PREFIX = "deviceclass.kqueue.dev/"
+"""Prefix of the resource by which bound pods have the number of their claimed devices of a class, for their quota, where
+they take another number of the node's devices.
+"""
 Version = tuple[int, int]
 """Changes with every change that may change the cost of claims."""
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """The nodes and the pods (namespace/name) whose devices have changed."""
-
-    nodes: frozenset[str] = frozenset()
-    pods: frozenset[str] = frozenset()
+_MOST_VIEWS, _MOST_VIEWS_EACH = 48, 8
+"""Requests with selectors or capacities whose devices are counted on hosts: in all, and of one namespace.  Each costs
+time and memory for each device of the cluster.
+"""
 
 
 class DeviceObjects:
@@ -48,9 +52,18 @@ class DeviceObjects:
         self._classes: dict[str, DeviceClass] = {}
         self._extended: dict[str, DeviceClass] = {}
         self._slices: dict[str, DeviceSlice] = {}
-        self._devices: tuple[Device, ...] | None = None
-        self._members: dict[str, tuple[Device, ...]] = {}
-        self._host_classes: frozenset[str] | None = None
+        self._slices_changed = False
+        self._complete: tuple[DeviceSlice, ...] = ()
+        self._matches = Matches(self._classes.get)
+        self._countable: dict[DeviceView, bool] = {}
+        """Whether hosts can count the devices of a request."""
+        self._views: dict[DeviceView, Counter[str]] = {}
+        """The requests of templates whose devices are counted on hosts, with their namespaces."""
+        self._views_of: Counter[str] = Counter()
+        """The number of such requests by namespace."""
+        self._budget = WorkBudget()
+        self.on_work: Callable[[], None] = lambda: None
+        """Is called when selectors of tenants are evaluated: `refill` is due a second later."""
         self._changes = 0
         self._changes_in: Counter[str] = Counter()
 
@@ -64,9 +77,11 @@ class DeviceObjects:
         assert seen is not None
         namespace = seen.metadata.namespace
         key = f"{namespace}/{seen.metadata.name}"
-        requests = model.device_requests(new) if new is not None else None
+        before, requests = self._templates.get(key), model.device_requests(new) if new is not None else None
         if not _put(self._templates, key, requests):
             return None
+        self._drop_views(namespace, before or ())
+        self._add_views(namespace, requests or ())
         self._changes_in[namespace] += 1
         return key
 
@@ -77,7 +92,7 @@ class DeviceObjects:
         if not _put(self._classes, seen.metadata.name, model.device_class(new) if new is not None else None):
             return False
         self._extended = _by_extended_resource(self._classes.values())
-        self._forget_members()
+        self._countable.clear()
         self._changes += 1
         return True
 
@@ -87,40 +102,116 @@ class DeviceObjects:
         assert seen is not None
         if not _put(self._slices, seen.name, new):
             return False
-        self._devices = None
-        self._forget_members()
+        self._slices_changed = True
+        self._countable.clear()
         self._changes += 1
         return True
 
+    # --- requests whose devices hosts count ------------------------------------------------------------------------
+
+    def _add_views(self, namespace: str, requests: Iterable[DeviceRequest]) -> None:
+        for view in _views(requests):
+            known = self._views.get(view)
+            if known is None and len(self._views) >= _MOST_VIEWS:
+                continue
+            if known is None or namespace not in known:
+                if self._views_of[namespace] >= _MOST_VIEWS_EACH:
+                    continue
+                self._views_of[namespace] += 1
+            self._views.setdefault(view, Counter())[namespace] += 1
+
+    def _drop_views(self, namespace: str, requests: Iterable[DeviceRequest]) -> None:
+        for view in _views(requests):
+            users = self._views.get(view, Counter())
+            if not users[namespace]:
+                continue
+            users[namespace] -= 1
+            if not users[namespace]:
+                del users[namespace]
+                self._views_of[namespace] -= 1
+            if not users:
+                del self._views[view]
+                self._countable.pop(view, None)
+
+    def views(self) -> frozenset[DeviceView]:
+        """Return the requests of templates whose devices are counted on hosts."""
+        return frozenset(self._views)
+
+    def host_views(self) -> Iterator[tuple[DeviceView, tuple[Device, ...] | None]]:
+        """Yield what requests may ask of hosts, with the devices that they may get; None: these are evaluated later."""
+        for name in sorted(self.host_classes()):
+            yield DeviceView(name), self.members(name)
+        for view, namespaces in sorted(self._views.items(), key=lambda item: item[0].row):
+            if not self._is_known_class(view.device_class):
+                continue
+            if not self._affords(min(namespaces), view.device_class, view.selectors):
+                yield view, None
+            elif self._counts_on_hosts(view):
+                yield view, self._find(view.device_class, view.selectors)
+
     # --- devices -----------------------------------------------------------------------------------------------
 
-    def devices(self) -> tuple[Device, ...]:
-        """Return the devices of complete pools."""
-        if self._devices is None:
-            self._devices = tuple(offered(self._slices.values()))
-        return self._devices
+    def slices(self) -> tuple[DeviceSlice, ...]:
+        """Return the slices of complete pools."""
+        if self._slices_changed:
+            self._complete = tuple(complete(self._slices.values()))
+            self._matches.offer(self._complete)
+            self._slices_changed = False
+        return self._complete
+
+    def counters(self) -> dict[CounterKey, int]:
+        """Return the amounts that devices of a pool share."""
+        return {
+            (each.driver, each.pool, *key): amount for each in self.slices() for key, amount in each.counters.items()
+        }
 
     def members(self, name: str) -> tuple[Device, ...]:
         """Return the devices of a class in complete pools."""
-        found = self._members.get(name)
-        if found is None:
-            known = self._classes.get(name)
-            found = () if known is None else tuple(device for device in self.devices() if of_class(device, known))
-            self._members[name] = found
-        return found
+        return self._find(name, ())
+
+    def _find(self, name: str, selectors: tuple[Selector, ...]) -> tuple[Device, ...]:
+        self.slices()
+        return self._matches.find(name, selectors).devices
 
     def host_classes(self) -> frozenset[str]:
-        """Return the mapped classes whose devices belong to one node and to one claim each."""
-        if self._host_classes is None:
-            mapped = self.rules.classes() if self.rules is not None else ()
-            self._host_classes = frozenset(
-                name for name in mapped if all(device.node and not device.shared for device in self.members(name))
-            )
-        return self._host_classes
+        """Return the mapped classes whose devices hosts can count."""
+        mapped = self.rules.classes() if self.rules is not None else ()
+        return frozenset(
+            name for name in mapped if self._is_known_class(name) and self._counts_on_hosts(DeviceView(name))
+        )
 
-    def _forget_members(self) -> None:
-        self._members.clear()
-        self._host_classes = None
+    def _is_known_class(self, name: str) -> bool:
+        """Whether kqueue knows the devices of a class; one that does not exist has none."""
+        found = self._classes.get(name)
+        return found is None or all(map(is_readable, found.selectors))
+
+    def _counts_on_hosts(self, view: DeviceView) -> bool:
+        found = self._countable.get(view)
+        if found is None:
+            devices = self._find(view.device_class, view.selectors)
+            found = self._countable[view] = all(map(is_countable, devices))
+        return found
+
+    # --- the budget of selectors -------------------------------------------------------------------------------
+
+    def _affords(self, namespace: str, name: str, selectors: tuple[Selector, ...]) -> bool:
+        """Whether selectors may be evaluated now; if so, their work is taken off the budget of the namespace."""
+        self.slices()
+        devices = self._matches.devices_to_evaluate(name, selectors)
+        if devices is None:
+            return True
+        may = self._budget.spend(namespace, sum(len(each.text) for each in selectors) * (PARSING + devices))
+        self.on_work()
+        return may
+
+    def refill(self) -> tuple[frozenset[str], bool]:
+        """Give the work of a second; return the namespaces whose selectors had to wait for it, and whether another
+        call is due a second later.
+        """
+        waiting = self._budget.refill()
+        for namespace in waiting:
+            self._changes_in[namespace] += 1
+        return waiting, self._budget.is_used
 
     # --- the cost of claims ------------------------------------------------------------------------------------
 
@@ -146,11 +237,13 @@ class DeviceObjects:
         """Return the cost of the devices of a pod. `requests` are its total requests."""
         if self.rules is None:
             return NO_DEVICES
+        self.slices()
         world = DeviceWorld(
             template=lambda name: self._templates.get(f"{namespace}/{name}"),
             device_class=self._classes.get,
-            devices_of=self.members,
+            matching=self._matches.find,
             class_of=self._class_of,
+            affords=lambda request: self._affords(namespace, request.device_class, request.selectors),
         )
         return count_devices(self.rules, world, model.named_claims(spec), requests)
 
@@ -159,7 +252,9 @@ class DeviceObjects:
         found = dict(amounts)
         for mapping in self.rules.mappings if self.rules is not None else ():
             if not mapping.sources:
-                claimed = sum(amounts.get(HOST_PREFIX + name, 0) for name in mapping.classes)
+                claimed = sum(
+                    amounts.get(COUNT_PREFIX + name, amounts.get(HOST_PREFIX + name, 0)) for name in mapping.classes
+                )
                 if claimed:
                     found[mapping.resource] = found.get(mapping.resource, 0) + claimed
         return found
@@ -167,127 +262,13 @@ class DeviceObjects:
     def on_host(self, counted: CountedDevices, requests: Mapping[str, int]) -> Mapping[str, int]:
         """Return the requests of a pod for its node, with its devices."""
         kept = {resource: amount for resource, amount in requests.items() if resource not in counted.replaced}
-        return kept | {HOST_PREFIX + name: n for name, n in counted.by_class.items() if name in self.host_classes()}
+        known = self.host_classes()
+        classes = {HOST_PREFIX + name: n for name, n in counted.by_class.items() if name in known}
+        return kept | classes | {view.row: n for view, n in counted.by_view.items() if self._is_asked(view)}
 
-
-class DeviceHosts:
-    """The devices of each host, and those that claims have taken.
-
-    Devices of a claim count as requests of the pod that uses it, so that they are free when the pod has ended, and so
-    that the usage of the pod's Workload covers them.  Devices of a claim without a running pod are missing on the host.
-    """
-
-    def __init__(self, objects: DeviceObjects, bound: Mapping[str, PodFacts]) -> None:
-        """Take the objects, and the live mapping of pods that nodes run by namespace/name."""
-        self._objects, self._bound = objects, bound
-        self._expected: set[str] = set()
-        """Pods without a node, of Workloads: the usage of these covers the devices already."""
-        self._claims: dict[str, ClaimView] = {}
-        self._claims_of: dict[str, set[str]] = {}
-        """Claims by the pods that may use them."""
-        self._has: dict[str, Counter[str]] = {}
-        """Devices by node and class."""
-        self._kinds: dict[DeviceKey, tuple[str, tuple[str, ...]]] = {}
-        """The node and the classes of each device."""
-        self._loose: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Node and class of each device of a claim that no running pod uses, by claim."""
-        self._lost: Counter[tuple[str, str]] = Counter()
-        """The sum of these devices by node and class."""
-
-    def refresh(self) -> Touched:
-        """Count the devices of all hosts anew, after a change of slices or classes."""
-        before = {node: self._on(node) for node in self._has}
-        self._has, self._kinds = {}, {}
-        for name in sorted(self._objects.host_classes()):
-            for device in self._objects.members(name):
-                node, classes = self._kinds.get(device.key, (device.node, ()))
-                self._kinds[device.key] = node, (*classes, name)
-                self._has.setdefault(device.node, Counter())[name] += not device.tainted
-        for key in self._claims:
-            self._settle(key)
-        after = {node: self._on(node) for node in self._has}
-        changed = (node for node in {**before, **after} if before.get(node) != after.get(node))
-        return Touched(frozenset(changed), frozenset(self._claims_of))
-
-    def on_claim(self, old: ClaimView | None, new: ClaimView | None) -> Touched:
-        """Follow a claim that came, changed or is gone."""
-        seen = new if new is not None else old
-        assert seen is not None
-        key, after = seen.key, new if new is not None and new.devices else None
-        before = self._claims.get(key)
-        if not _put(self._claims, key, after):
-            return Touched()
-        for pod in before.pods if before is not None else ():
-            self._claims_of[pod].discard(key)
-            if not self._claims_of[pod]:
-                del self._claims_of[pod]
-        for pod in after.pods if after is not None else ():
-            self._claims_of.setdefault(pod, set()).add(key)
-        pods = frozenset(pod for each in (before, after) if each is not None for pod in each.pods)
-        return Touched(self._settle(key), pods)
-
-    def on_pod(self, key: str, *, expected: bool) -> Touched:
-        """Follow a pod that came, changed or is gone. `expected`: no node runs it yet, and it names a Workload."""
-        if expected:
-            self._expected.add(key)
-        else:
-            self._expected.discard(key)
-        claims = self._claims_of.get(key, ())
-        nodes = frozenset(node for claim in claims for node in self._settle(claim))
-        return Touched(nodes, frozenset(pod for claim in claims for pod in self._claims[claim].pods))
-
-    def _settle(self, key: str) -> frozenset[str]:
-        """Count the devices of a claim on their hosts if no pod there uses them; return the changed nodes."""
-        claim = self._claims.get(key)
-        loose = tuple(self._loose_places(claim)) if claim is not None else ()
-        before = self._loose.get(key, ())
-        if loose == before:
-            return frozenset()
-        self._lost.update(loose)
-        for place in before:
-            self._lost[place] -= 1
-            if not self._lost[place]:
-                del self._lost[place]
-        _put(self._loose, key, loose or None)
-        return frozenset(node for node, _ in (*before, *loose))
-
-    def _loose_places(self, claim: ClaimView) -> Iterator[tuple[str, str]]:
-        user = self._user(claim)
-        if user is None or user in self._bound:
-            node = self._bound[user].node if user is not None else ""
-            yield from (place for place in self._places(claim) if place[0] != node)
-
-    def _places(self, claim: ClaimView) -> Iterator[tuple[str, str]]:
-        """Yield node and class of the claim's devices; once for each class that a device has."""
-        for device in claim.devices:
-            node, classes = self._kinds.get(device, ("", ()))
-            for name in classes:
-                yield node, name
-
-    def _user(self, claim: ClaimView) -> str | None:
-        """Return the pod that is charged for a claim: the first that a node runs or that is expected; None: none is."""
-        return next((pod for pod in claim.pods if pod in self._bound or pod in self._expected), None)
-
-    def _on(self, node: str) -> dict[str, int]:
-        return {name: max(0, n - self._lost[node, name]) for name, n in self._has.get(node, {}).items()}
-
-    def node_facts(self, facts: NodeFacts | None) -> NodeFacts | None:
-        """Return a node with its devices, as far as no claim without a running pod has them."""
-        if facts is None or facts.name not in self._has:
-            return facts
-        amounts = {HOST_PREFIX + name: n for name, n in self._on(facts.name).items()}
-        return replace(facts, allocatable={**facts.allocatable, **amounts})
-
-    def pod_facts(self, key: str, facts: PodFacts | None) -> PodFacts | None:
-        """Return a bound pod with the devices that its claims have on its node."""
-        if facts is None or key not in self._claims_of:
-            return facts
-        taken: Counter[str] = Counter()
-        for claim in self._claims_of[key]:
-            held = self._claims[claim]
-            if self._user(held) in (key, None):
-                taken.update(HOST_PREFIX + name for node, name in self._places(held) if node == facts.node)
-        return replace(facts, requests=tuple(sorted({**dict(facts.requests), **taken}.items()))) if taken else facts
+    def _is_asked(self, view: DeviceView) -> bool:
+        """Whether hosts are asked for the devices of a request that was counted before."""
+        return view in self._views and self._is_known_class(view.device_class) and self._counts_on_hosts(view)
 
 
 def _put(known: dict[str, V], key: str, value: V | None) -> bool:
@@ -299,6 +280,13 @@ def _put(known: dict[str, V], key: str, value: V | None) -> bool:
     else:
         known[key] = value
     return True
+
+
+def _views(requests: Iterable[DeviceRequest]) -> Iterator[DeviceView]:
+    """Yield the requests that ask for a part of a class's devices, or for a part of a device."""
+    for request in requests:
+        if request.exact and not request.admin and (request.selectors or request.capacity):
+            yield view_of(request)
 
 
 def _by_extended_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:

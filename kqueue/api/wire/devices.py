@@ -79,12 +79,16 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True):
 
 
 class AllocatedDevice(Struct, frozen=True, kw_only=True):
-    """A device that a claim has.  `admin_access`: others may have it, too."""
+    """A device that a claim has.
+
+    `admin_access`: others may have it, too.  `consumed_capacity`: the part of a shared device that it has.
+    """
 
     driver: str = ""
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
+    consumed_capacity: ResourceList = msgspec.field(default_factory=dict)
 
 
 class AllocatedDevices(Struct, frozen=True, kw_only=True):
@@ -174,6 +178,13 @@ class CounterAmount(Struct, frozen=True, kw_only=True):
     value: Quantity = 0
 
 
+class CounterSet(Struct, frozen=True, kw_only=True):
+    """Amounts that devices of a pool share, by name."""
+
+    name: str = ""
+    counters: Mapping[str, CounterAmount] = msgspec.field(default_factory=dict)
+
+
 class CounterConsumption(Struct, frozen=True, kw_only=True):
     """The amounts that a device takes from one set of counters."""
 
@@ -208,6 +219,7 @@ class ResourceSliceSpec(Struct, frozen=True, kw_only=True):
     pool: ResourcePool = ResourcePool()
     node_name: str | None = None
     devices: tuple[Device, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Struct, frozen=True, kw_only=True):

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
-from kqueue.core.devices.expression import SelectorError
-from kqueue.core.devices.selectors import matching
-from kqueue.core.devices.values import AmountSource, Device, DeviceClass, DeviceMapping, DeviceRequest, Selector
+from kqueue.core.devices.matches import Found
+from kqueue.core.devices.selectors import problem_of
+from kqueue.core.devices.values import (
+    AmountSource,
+    Device,
+    DeviceClass,
+    DeviceKey,
+    DeviceMapping,
+    DeviceRequest,
+    Selector,
+)
+from kqueue.core.devices.views import DeviceView
 from kqueue.core.quantity import saturating_add
 
 EXACT_COUNT, ALL = "ExactCount", "All"
@@ -22,6 +30,8 @@ _MOST_WORK = 2_000_000
 """The largest product of the characters of selectors and the devices on which they are evaluated: tenants write
 selectors, and their evaluation must not hold up the scheduling of others.
 """
+_FEWEST = 32
+"""Selectors for fewer devices count as if there were so many: they must be read, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +64,19 @@ class CountedDevices:
 
     Args:
         amounts: by quota resource.
-        by_class: the number of devices by class, for the hosts; without devices that count by a source.
+        by_class: the number of devices by class, for the hosts; without devices of which a part is asked for.
+        by_view: the number of devices by request, for the hosts; only of requests with selectors or capacities.
         replaced: extended resources that are counted in `amounts` and not by their own names.
         refused: why the pods cannot be admitted, one sentence for each problem; empty: they can.
+        unjudged: what is left to kube-scheduler, one sentence for each field.
     """
 
     amounts: Mapping[str, int] = field(default_factory=dict)
     by_class: Mapping[str, int] = field(default_factory=dict)
+    by_view: Mapping[DeviceView, int] = field(default_factory=dict)
     replaced: frozenset[str] = frozenset()
     refused: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
 
 
 NO_DEVICES = CountedDevices()
@@ -86,8 +100,8 @@ class DeviceRules:
         return tuple(mapping for mapping in self.mappings if name in mapping.classes)
 
     def classes(self) -> frozenset[str]:
-        """Return the mapped classes whose devices count 1 each."""
-        return frozenset(name for mapping in self.mappings if not mapping.sources for name in mapping.classes)
+        """Return the mapped classes."""
+        return frozenset(name for mapping in self.mappings for name in mapping.classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +111,16 @@ class DeviceWorld:
     Args:
         template: returns the requests of a ResourceClaimTemplate of the Workload's namespace; None: there is none.
         device_class: returns a DeviceClass; None: there is none.
-        devices_of: returns the devices of a class in complete pools.
+        matching: returns the devices of a class in complete pools for which selectors hold.
+        affords: whether the selectors of a request may be evaluated now; without a limit it returns True.
         class_of: returns the class whose devices satisfy an extended resource; None: no class does.
     """
 
     template: Callable[[str], Sequence[DeviceRequest] | None]
     device_class: Callable[[str], DeviceClass | None]
-    devices_of: Callable[[str], Sequence[Device]]
+    matching: Callable[[str, tuple[Selector, ...]], Found]
     class_of: Callable[[str], DeviceClass | None]
+    affords: Callable[[DeviceRequest], bool] = lambda _request: True
 
 
 def count_devices(
@@ -120,8 +136,10 @@ def count_devices(
     return CountedDevices(
         amounts=counter.amounts,
         by_class=counter.by_class,
+        by_view=counter.by_view,
         replaced=frozenset(counter.replaced),
         refused=tuple(counter.refused),
+        unjudged=tuple(counter.unjudged),
     )
 
 
@@ -132,8 +150,10 @@ class _Counter:
         self._rules, self._world = rules, world
         self.amounts: dict[str, int] = {}
         self.by_class: dict[str, int] = {}
+        self.by_view: dict[DeviceView, int] = {}
         self.replaced: set[str] = set()
         self.refused: list[str] = []
+        self.unjudged: list[str] = []
 
     def add_claim(self, claim: NamedClaim, path: str) -> None:
         """Count the devices of one claim, or note why it is refused."""
@@ -152,20 +172,17 @@ class _Counter:
         if requests is None:
             problem = f"ResourceClaimTemplate {claim.template} does not exist"
             raise DevicesRefused(f"{path}.resourceClaimTemplateName", problem, "create it; the job starts then")
-        taken: set[tuple[str, str, str]] = set()
+        taken: set[DeviceKey] = set()
         for i, request in enumerate(requests):
             self._request(request, f"ResourceClaimTemplate {claim.template}, devices.requests[{i}]", taken)
 
-    def _request(self, request: DeviceRequest, path: str, taken: set[tuple[str, str, str]]) -> None:
+    def _request(self, request: DeviceRequest, path: str, taken: set[DeviceKey]) -> None:
         if request.alternatives:
             problem = "the quota of alternatives is not known"
             raise DevicesRefused(f"{path}.firstAvailable", problem, "write exactly with one DeviceClass")
         if not request.exact:
             raise DevicesRefused(path, "it asks for no devices", "write exactly with a DeviceClass")
         path = f"{path}.exactly"
-        for i, each in enumerate(request.selectors):
-            if each.program is None:
-                raise _unreadable(f"{path}.selectors[{i}].cel.expression", each)
         if request.admin:
             return  # such access takes no device from others
         if request.mode == ALL:
@@ -184,20 +201,51 @@ class _Counter:
         self._mapped(request, mappings, path, taken)
 
     def _mapped(
-        self, request: DeviceRequest, mappings: Sequence[DeviceMapping], path: str, taken: set[tuple[str, str, str]]
+        self, request: DeviceRequest, mappings: Sequence[DeviceMapping], path: str, taken: set[DeviceKey]
     ) -> None:
         sources = [(mapping.resource, source) for mapping in mappings for source in mapping.sources]
         if sources or request.selectors:
             self._check_class(request.device_class, path)
         if request.selectors:
+            self._check_selectors(request, path, exactly=bool(sources))
             self._enough(request, path, taken)
         for resource, source in sources:
             self._add(resource, self._by_source(source, request, path) * request.count)
         if not sources:
             for mapping in mappings:
                 self._add(mapping.resource, request.count)
-            known = self.by_class.get(request.device_class, 0)
-            self.by_class[request.device_class] = saturating_add(known, request.count)
+        self._on_hosts(request)
+
+    def _on_hosts(self, request: DeviceRequest) -> None:
+        """Note the devices that a host must have.
+
+        Devices that match selectors are devices of the class, too.  A part of a device's capacity is not: a whole one
+        may serve many claims.
+        """
+        name = request.device_class
+        if not request.capacity:
+            self.by_class[name] = saturating_add(self.by_class.get(name, 0), request.count)
+        view = view_of(request)
+        if view.selectors or view.capacity:
+            self.by_view[view] = saturating_add(self.by_view.get(view, 0), request.count)
+
+    def _check_selectors(self, request: DeviceRequest, path: str, *, exactly: bool) -> None:
+        """Refuse selectors that cost too much, or that must be evaluated (`exactly`) and cannot be; note the others
+        that cannot be.
+        """
+        number = len(self._world.matching(request.device_class, ()).devices)
+        if sum(len(each.text) for each in request.selectors) * max(number, _FEWEST) > _MOST_WORK:
+            problem = f"the selectors are too long to be evaluated on {number} devices"
+            raise DevicesRefused(f"{path}.selectors", problem, "shorten them, or use a class with fewer devices")
+        if not self._world.affords(request):
+            problem = "the selectors of this namespace have used the time of this second"
+            raise DevicesRefused(f"{path}.selectors", problem, "they are tried again soon")
+        for i, each in enumerate(request.selectors):
+            if problem := problem_of(each):
+                refused = DevicesRefused(f"{path}.selectors[{i}].cel.expression", problem, UNREADABLE_REMEDY)
+                if exactly or each.problem:
+                    raise refused
+                self.unjudged.append(f"{refused}; kube-scheduler alone applies it")
 
     def _check_class(self, name: str, path: str) -> None:
         found = self._world.device_class(name)
@@ -205,23 +253,27 @@ class _Counter:
         if found is None:
             raise DevicesRefused(where, f"DeviceClass {name} does not exist", "let the administrator create it")
         for i, each in enumerate(found.selectors):
-            if each.program is None:
-                raise _unreadable(f"{where}: DeviceClass {name} spec.selectors[{i}].cel.expression", each)
+            if problem := problem_of(each):
+                path = f"{where}: DeviceClass {name} spec.selectors[{i}].cel.expression"
+                raise DevicesRefused(path, problem, UNREADABLE_REMEDY)
 
-    def _enough(self, request: DeviceRequest, path: str, taken: set[tuple[str, str, str]]) -> None:
+    def _enough(self, request: DeviceRequest, path: str, taken: set[DeviceKey]) -> None:
         """Refuse a request whose selectors match fewer devices than it asks for; note the devices that it takes."""
-        devices = [device for device in self._world.devices_of(request.device_class) if device.key not in taken]
-        found = _matching(devices, request.selectors, path, most=request.count)
-        if len(found) < request.count:
-            problem = f"{len(found)} devices of the cluster match, {request.count} are asked for"
+        found = self._world.matching(request.device_class, request.selectors)
+        free = [device for device in found.devices if device.key not in taken]
+        if len(free) < request.count and found.problem:
+            raise DevicesRefused(f"{path}.selectors", f"on one device, {found.problem}", "test for it with has(...)")
+        if len(free) < request.count:
+            problem = f"{len(free)} devices of the cluster match, {request.count} are asked for"
             raise DevicesRefused(f"{path}.selectors", problem, "correct them, or wait")
-        taken.update(device.key for device in found)
+        taken.update(device.key for device in free[: request.count])
 
     def _by_source(self, source: AmountSource, request: DeviceRequest, path: str) -> int:
         """Return the amount of a source for one device: the largest that a device of the request has."""
         what = f"{'counter' if source.is_counter else 'capacity'} {source.name} of driver {source.driver}"
-        devices = [d for d in self._world.devices_of(request.device_class) if d.driver == source.driver]
-        found = _matching(devices, (source.selector, *request.selectors), path)
+        chosen = {device.key for device in self._world.matching(request.device_class, (source.selector,)).devices}
+        matching = self._world.matching(request.device_class, request.selectors).devices
+        found = [device for device in matching if device.driver == source.driver and device.key in chosen]
         if len(found) < request.count:
             problem = f"{len(found)} devices match the selector of {what}, and it asks for {request.count}"
             raise DevicesRefused(f"{path}.count", problem, "ask for fewer devices, or wait for such devices")
@@ -258,17 +310,9 @@ class _Counter:
         self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), amount)
 
 
-def _matching(
-    devices: Sequence[Device], selectors: Sequence[Selector], path: str, *, most: int | None = None
-) -> list[Device]:
-    """Return the first `most` devices for which the selectors hold; None: all of them."""
-    if sum(len(each.text) for each in selectors) * len(devices) > _MOST_WORK:
-        problem = f"the selectors are too long to be evaluated on {len(devices)} devices"
-        raise DevicesRefused(f"{path}.selectors", problem, "shorten them, or use a class with fewer devices")
-    try:
-        return list(islice(matching(devices, selectors), most))
-    except SelectorError as e:
-        raise DevicesRefused(f"{path}.selectors", f"on one device, {e}", "test for it with has(...)") from e
+def view_of(request: DeviceRequest) -> DeviceView:
+    """Return the devices of a host that the request may get."""
+    return DeviceView(request.device_class, request.selectors, tuple(sorted(request.capacity.items())))
 
 
 def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], path: str) -> list[int]:
@@ -279,16 +323,10 @@ def _capacities(name: str, request: DeviceRequest, devices: Iterable[Device], pa
         if name not in device.capacity:
             continue
         has_it = True
-        whole, policy = device.capacity[name]
-        default = whole if policy.default is None else policy.default
-        amount = policy.rounded(request.capacity.get(name, default))
+        amount = device.amount_for(name, request.capacity.get(name))
         if amount is not None:
             found.append(amount)
     if has_it and not found:
         where = f"{path}.capacity.requests[{name}]"
         raise DevicesRefused(where, "no device that it may get gives that much", "ask for less")
     return found
-
-
-def _unreadable(path: str, selector: Selector) -> DevicesRefused:
-    return DevicesRefused(path, selector.problem, UNREADABLE_REMEDY)

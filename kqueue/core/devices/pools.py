@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kqueue.core.devices.values import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSlice:
-    """Some devices of a pool.  The pool is complete with `slices` slices of its highest generation."""
+    """Some devices of a pool.  The pool is complete with `slices` slices of its highest generation.
+
+    `counters`: the amounts that the devices of the pool share, by set and name.
+    """
 
     name: str
     driver: str
@@ -18,10 +21,11 @@ class DeviceSlice:
     generation: int
     slices: int
     devices: tuple[Device, ...] = ()
+    counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-def offered(slices: Iterable[DeviceSlice]) -> Iterator[Device]:
-    """Yield the devices of complete pools, as kube-scheduler counts them.
+def complete(slices: Iterable[DeviceSlice]) -> Iterator[DeviceSlice]:
+    """Yield the slices of complete pools, as kube-scheduler counts them.
 
     A driver that renews a pool writes slice after slice; until the last one, the pool has no devices.
     """
@@ -34,5 +38,4 @@ def offered(slices: Iterable[DeviceSlice]) -> Iterator[Device]:
             known.append(each)
     for found in newest.values():
         if len(found) == found[0].slices:
-            for each in found:
-                yield from each.devices
+            yield from found

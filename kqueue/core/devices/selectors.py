@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kqueue.core.devices.expression import Method, SelectorError, compiled
+from kqueue.core.devices.expression import Method, Program, SelectorError, compiled
 from kqueue.core.devices.values import Device, DeviceClass, ExactQuantity, Selector, SemanticVersion
 from kqueue.core.quantity import parse_exactly
 
@@ -18,24 +18,50 @@ class _Domains(dict[str, Mapping[str, Any]]):
         return {}
 
 
-@lru_cache(maxsize=4096)
-def selector(text: str) -> Selector:
-    """Return an expression as a selector, with its problem if it cannot be evaluated."""
+@lru_cache(maxsize=256)  # a long expression takes some hundred KiB
+def _compiled(text: str) -> Program | str:
+    """Return the program of an expression, or why there is none."""
     try:
-        return Selector(text, compiled(text, _FUNCTIONS, _METHODS))
+        return compiled(text, _FUNCTIONS, _METHODS)
     except SelectorError as e:
-        return Selector(text, problem=str(e))
+        return str(e)
+
+
+def program_of(selector: Selector) -> Program:
+    """Return the selector in a form that can be evaluated.
+
+    Raises SelectorError for a selector outside of the part of CEL that kqueue knows.
+    """
+    found = selector.problem or _compiled(selector.text)
+    if isinstance(found, str):
+        raise SelectorError(found)
+    return found
+
+
+def problem_of(selector: Selector) -> str:
+    """Return why the selector cannot be evaluated; empty: it can."""
+    try:
+        program_of(selector)
+    except SelectorError as e:
+        return str(e)
+    return ""
+
+
+def is_readable(selector: Selector) -> bool:
+    """Whether the selector is in the part of CEL that kqueue knows."""
+    return not problem_of(selector)
 
 
 def matching(devices: Iterable[Device], selectors: Iterable[Selector]) -> Iterator[Device]:
     """Yield the devices for which all selectors hold.
 
-    Raises SelectorError when a selector cannot be evaluated on one of the devices for which those before it hold.
+    Raises SelectorError when a selector cannot be evaluated, in general or on one of the devices for which those before
+    it hold.
     """
-    programs = [each.program for each in selectors]
+    programs = [program_of(each) for each in selectors]
     for device in devices:
         scope = _scope(device)
-        if all(program is not None and program.holds(scope) for program in programs):
+        if all(program.holds(scope) for program in programs):
             yield device
 
 
@@ -71,7 +97,7 @@ def _semver(text: Any) -> SemanticVersion:
     return SemanticVersion.parse(text)
 
 
-def _is_readable(read: Method) -> Method:
+def _can(read: Method) -> Method:
     def check(text: Any) -> bool:
         try:
             read(text)
@@ -92,9 +118,9 @@ def _order(one: Any, other: Any) -> int:
 
 _FUNCTIONS: Mapping[str, Method] = {
     "quantity": _quantity,
-    "isQuantity": _is_readable(_quantity),
+    "isQuantity": _can(_quantity),
     "semver": _semver,
-    "isSemver": _is_readable(_semver),
+    "isSemver": _can(_semver),
 }
 _METHODS: Mapping[str, Method] = {
     "compareTo": _order,

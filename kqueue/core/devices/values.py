@@ -9,8 +9,6 @@ from fractions import Fraction
 from functools import total_ordering
 from typing import NamedTuple
 
-from kqueue.core.devices.expression import Program
-
 _VERSION = re.compile(
     r"(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
 )
@@ -46,6 +44,8 @@ class ExactQuantity(NamedTuple):
     number: Fraction
 
 
+DeviceKey = tuple[str, str, str]
+"""Driver, pool and name of a device."""
 AttributeValue = str | int | bool | SemanticVersion
 """The value of an attribute of a device."""
 ByDomain = Mapping[str, Mapping[str, AttributeValue | ExactQuantity]]
@@ -82,7 +82,8 @@ class Device:
 
     Args:
         node: the node that has it; empty: it is not bound to one node.
-        counters: the largest amount of each shared counter that it takes.
+        counters: the largest amount of each shared counter that it takes, by the name of the counter.
+        consumes: the amounts of shared counters that it takes, by the set and the name of the counter.
         capacity: amount and policy by the qualified name of the capacity.
         tainted: a taint keeps new claims away.
         shared: several claims may have it at the same time.
@@ -95,24 +96,32 @@ class Device:
     attributes: ByDomain = field(default_factory=dict)
     quantities: ByDomain = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    consumes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     capacity: Mapping[str, tuple[int, CapacityPolicy]] = field(default_factory=dict)
     tainted: bool = False
     shared: bool = False
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> DeviceKey:
         """Driver, pool and name, by which claims name it."""
         return self.driver, self.pool, self.name
+
+    def amount_for(self, name: str, requested: int | None) -> int | None:
+        """Return the amount of its capacity `name` that a claim gets; None: it cannot give so much.
+
+        Without a requested amount it is the policy's default, or the whole capacity.
+        """
+        whole, policy = self.capacity[name]
+        default = whole if policy.default is None else policy.default
+        amount = policy.rounded(default if requested is None else requested)
+        return None if amount is None or amount > whole else amount
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """An expression that selects devices; `program` is None where it cannot be evaluated, for the reason in
-    `problem`.
-    """
+    """An expression that selects devices, as it is written; `problem`: it has a form that is not known."""
 
     text: str
-    program: Program | None = None
     problem: str = ""
 
 

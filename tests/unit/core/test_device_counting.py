@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ from kqueue.core.devices.counting import (
     NamedClaim,
     count_devices,
 )
-from kqueue.core.devices.selectors import of_class, selector
+from kqueue.core.devices.matches import Matches
+from kqueue.core.devices.pools import DeviceSlice
 from kqueue.core.devices.values import (
     AmountSource,
     CapacityPolicy,
@@ -25,20 +26,22 @@ from kqueue.core.devices.values import (
     DeviceRequest,
     Selector,
 )
+from kqueue.core.devices.views import DeviceView
 from kqueue.core.quantity import INT64_MAX
 
 DRIVER = "gpu.example.com"
 BIG, SMALL = f"device.attributes['{DRIVER}'].model == 'big'", f"device.attributes['{DRIVER}'].model == 'small'"
 GPUS = DeviceMapping(resource="gpus", classes=("gpu", "gpu-too"))
-MEMORY = AmountSource(name="memory", driver=DRIVER, selector=selector("true"), is_counter=True)
-SHARE = AmountSource(name="bandwidth", driver=DRIVER, selector=selector("true"), is_counter=False)
+NICS = DeviceMapping(resource="nics", classes=("nic",))
+MEMORY = AmountSource(name="memory", driver=DRIVER, selector=Selector("true"), is_counter=True)
+SHARE = AmountSource(name="bandwidth", driver=DRIVER, selector=Selector("true"), is_counter=False)
 TENTHS = CapacityPolicy(default=10, least=10, most=40, step=10)
 CLASSES = (
-    DeviceClass(name="gpu", selectors=(selector(f"device.driver == '{DRIVER}'"),), extended_resource="example.com/gpu"),
+    DeviceClass(name="gpu", selectors=(Selector(f"device.driver == '{DRIVER}'"),), extended_resource="example.com/gpu"),
     DeviceClass(name="gpu-too"),
     DeviceClass(name="slice", extended_resource="example.com/slice"),
     DeviceClass(name="nic"),
-    DeviceClass(name="odd", selectors=(selector("device.driver.matches('a')"),)),
+    DeviceClass(name="odd", selectors=(Selector("device.driver.matches('a')"),)),
     DeviceClass(name="free", extended_resource="example.com/free"),
 )
 
@@ -63,13 +66,17 @@ def counted(
     pod: Mapping[str, int] | None = None,
     extended: bool = False,
     devices: Sequence[Device] = DEVICES,
+    affords: Callable[[DeviceRequest], bool] = lambda _request: True,
 ) -> CountedDevices:
     """Count a pod whose template `t` has these requests; `pod` are its other requests."""
     classes = {each.name: each for each in CLASSES}
+    found = Matches(classes.get)
+    found.offer([DeviceSlice(name="s", driver="", pool="", generation=1, slices=1, devices=tuple(devices))])
     world = DeviceWorld(
         template={"t": requests}.get,
         device_class=classes.get,
-        devices_of=lambda name: [d for d in devices if name in classes and of_class(d, classes[name])],
+        matching=found.find,
+        affords=affords,
         class_of=lambda resource: next((c for c in CLASSES if c.extended_resource == resource), None),
     )
     rules = DeviceRules(mappings=tuple(mappings), extended=extended)
@@ -99,18 +106,18 @@ def by(*sources: AmountSource, resource: str = "gpu-memory") -> DeviceMapping:
         pytest.param([gpu(8, admin=True)], [GPUS], {}, id="life19.1-admin-access-is-ignored"),
         pytest.param([gpu(8, admin=True, mode="All")], [GPUS], {}, id="life19.1-admin-access-to-all"),
         pytest.param([gpu(8, admin=True, device_class="nic")], [GPUS], {}, id="admin-access-without-a-mapping"),
-        pytest.param([gpu(2, selectors=(selector(BIG),))], [GPUS], {"gpus": 2}, id="life19.1-enough-devices-match"),
+        pytest.param([gpu(2, selectors=(Selector(BIG),))], [GPUS], {"gpus": 2}, id="life19.1-enough-devices-match"),
         pytest.param([gpu(INT64_MAX), gpu(INT64_MAX)], [GPUS], {"gpus": INT64_MAX}, id="counts-saturate"),
         pytest.param([gpu(1)], [by(MEMORY)], {"gpu-memory": 80}, id="life19.3-largest-counter"),
         pytest.param([gpu(3)], [by(MEMORY)], {"gpu-memory": 240}, id="life19.3-counter-for-each-device"),
         pytest.param(
-            [gpu(1, selectors=(selector(SMALL),))], [by(MEMORY)], {"gpu-memory": 20}, id="life19.3-counter-of-a-match"
+            [gpu(1, selectors=(Selector(SMALL),))], [by(MEMORY)], {"gpu-memory": 20}, id="life19.3-counter-of-a-match"
         ),
         pytest.param(
             [gpu(1)],
             [
                 by(MEMORY),
-                by(AmountSource(name="memory", driver=DRIVER, selector=selector(SMALL), is_counter=True), resource="s"),
+                by(AmountSource(name="memory", driver=DRIVER, selector=Selector(SMALL), is_counter=True), resource="s"),
             ],
             {"gpu-memory": 80, "s": 20},
             id="a-class-in-two-mappings-with-counters",
@@ -118,7 +125,7 @@ def by(*sources: AmountSource, resource: str = "gpu-memory") -> DeviceMapping:
         pytest.param([gpu(1)], [by(SHARE)], {"gpu-memory": 10}, id="life19.3-capacity-default"),
         pytest.param([gpu(1, capacity={"bandwidth": 12})], [by(SHARE)], {"gpu-memory": 25}, id="next-valid-amount"),
         pytest.param(
-            [gpu(1, capacity={"bandwidth": 12}, selectors=(selector(SMALL),))],
+            [gpu(1, capacity={"bandwidth": 12}, selectors=(Selector(SMALL),))],
             [by(SHARE)],
             {"gpu-memory": 20},
             id="next-step",
@@ -150,21 +157,13 @@ def test_devices_count_as_their_mapping_says(
             gpu(device_class="nic"), "exactly.deviceClassName", "resources.deviceClassMappings", id="life19.1-unmapped"
         ),
         pytest.param(
-            gpu(
-                selectors=(selector("true"), selector("device.driver ==")),
-            ),
-            "exactly.selectors[1].cel.expression",
-            "docs/how-to/claim-devices.md",
-            id="life19.1-selector-does-not-compile",
-        ),
-        pytest.param(
-            gpu(3, selectors=(selector(BIG),)),
+            gpu(3, selectors=(Selector(BIG),)),
             "exactly.selectors",
             "2 devices of the cluster match, 3 are asked for",
             id="life19.1-too-few-devices-match",
         ),
         pytest.param(
-            gpu(selectors=(selector("device.attributes['x'].y == 'a'"),)),
+            gpu(selectors=(Selector("device.attributes['x'].y == 'a'"),)),
             "exactly.selectors",
             "has(...)",
             id="life19.1-selector-without-a-value",
@@ -209,13 +208,13 @@ def test_a_claim_that_names_nothing_is_left_alone() -> None:
     [
         pytest.param(MEMORY, gpu(4), "3 devices match", id="too-few-devices"),
         pytest.param(
-            AmountSource(name="none", driver=DRIVER, selector=selector("true"), is_counter=True),
+            AmountSource(name="none", driver=DRIVER, selector=Selector("true"), is_counter=True),
             gpu(),
             "none of the 3",
             id="counter",
         ),
         pytest.param(
-            AmountSource(name="none", driver=DRIVER, selector=selector("true"), is_counter=False),
+            AmountSource(name="none", driver=DRIVER, selector=Selector("true"), is_counter=False),
             gpu(),
             "none of the 3",
             id="capacity",
@@ -232,11 +231,11 @@ def test_a_class_that_is_missing_or_not_understood_is_refused() -> None:
     mapping = DeviceMapping(resource="r", classes=("odd", "gone"))
     for name, words in (("odd", "DeviceClass odd spec.selectors[0]"), ("gone", "DeviceClass gone does not exist")):
         assert counted(gpu(device_class=name), mappings=[mapping]).amounts == {"r": 1}
-        with_selector = gpu(device_class=name, selectors=(selector("true"),))
+        with_selector = gpu(device_class=name, selectors=(Selector("true"),))
         assert words in counted(with_selector, mappings=[mapping]).refused[0]
 
 
-@pytest.mark.parametrize("selectors", [(), (selector("true"),)])
+@pytest.mark.parametrize("selectors", [(), (Selector("true"),)])
 def test_a_source_counts_the_devices_of_its_driver_alone(selectors: tuple[Selector, ...]) -> None:
     """A class may have devices of other drivers; the request gets none of them."""
     mapping = DeviceMapping(resource="m", classes=("gpu-too",), sources=(MEMORY,))
@@ -247,21 +246,21 @@ def test_a_source_counts_the_devices_of_its_driver_alone(selectors: tuple[Select
 
 
 def test_a_request_takes_no_more_devices_than_it_asks_for() -> None:
-    one = gpu(1, selectors=(selector("true"),))
+    one = gpu(1, selectors=(Selector("true"),))
     assert counted(one, one, one).refused == ()
     assert "0 devices of the cluster match" in counted(one, one, one, one).refused[0]
 
 
 def test_two_requests_do_not_share_a_device() -> None:
-    found = counted(gpu(2, selectors=(selector(BIG),)), gpu(1, selectors=(selector("true"),)))
+    found = counted(gpu(2, selectors=(Selector(BIG),)), gpu(1, selectors=(Selector("true"),)))
     assert found.refused == ()
-    found = counted(gpu(2, selectors=(selector(BIG),)), gpu(1, selectors=(selector(BIG),)))
+    found = counted(gpu(2, selectors=(Selector(BIG),)), gpu(1, selectors=(Selector(BIG),)))
     assert "0 devices of the cluster match" in found.refused[0]
 
 
 def test_long_selectors_on_many_devices_are_refused() -> None:
     """Their evaluation would hold up the scheduling of others."""
-    long = selector("'" + "a" * 10_000 + "' != device.driver")
+    long = Selector("'" + "a" * 10_000 + "' != device.driver")
     many = gpu(1, selectors=(long,) * 400)
     assert "shorten them" in counted(many).refused[0]
 
@@ -298,13 +297,74 @@ def test_an_extended_resource_of_a_class_with_sources_is_refused() -> None:
     assert "requests[example.com/slice]" in found.refused[0]
 
 
-def test_hosts_count_the_devices_of_classes_without_sources() -> None:
-    """The number of devices says nothing about a device that is divided."""
-    mappings = [DeviceMapping(resource="nics", classes=("nic",)), by(MEMORY)]
-    found = counted(gpu(1), gpu(4, device_class="nic"), mappings=mappings)
+def test_hosts_count_what_requests_may_get() -> None:
+    """Devices that match selectors are devices of the class as well; a part of a device is none of them."""
+    big, part = gpu(2, selectors=(Selector(BIG),)), gpu(3, capacity={"bandwidth": 12})
+    found = counted(gpu(1), gpu(4, device_class="nic"), big, part, mappings=[GPUS, NICS])
 
-    assert found.by_class == {"nic": 4}
-    assert DeviceRules(mappings=tuple(mappings)).classes() == {"nic"}
+    assert found.by_class == {"gpu": 3, "nic": 4}
+    assert found.by_view == {
+        DeviceView("gpu", (Selector(BIG),)): 2,
+        DeviceView("gpu", capacity=(("bandwidth", 12),)): 3,
+    }
+    assert DeviceRules(mappings=(NICS, by(MEMORY))).classes() == {"nic", "gpu"}
+
+
+LOOP = Selector("device.attributes.all(d, true)")
+
+
+def test_a_selector_that_kqueue_cannot_evaluate_is_left_to_kube_scheduler() -> None:
+    """The number of devices is known without it; the other selectors hold."""
+    found = counted(gpu(2, selectors=(Selector(BIG), LOOP)))
+
+    assert (found.amounts, found.refused) == ({"gpus": 2}, ())
+    assert "devices.requests[0].exactly.selectors[1].cel.expression" in found.unjudged[0]
+    assert "kube-scheduler alone applies it" in found.unjudged[0]
+    assert "2 devices of the cluster match" in counted(gpu(3, selectors=(Selector(BIG), LOOP))).refused[0]
+
+
+def test_a_selector_that_decides_the_amount_must_be_evaluated() -> None:
+    found = counted(gpu(1, selectors=(LOOP,)), mappings=[by(MEMORY)])
+    assert found.refused[0].startswith("ResourceClaimTemplate t, devices.requests[0].exactly.selectors[0].cel")
+    assert "docs/how-to/claim-devices.md" in found.refused[0]
+
+
+def test_a_device_without_a_value_keeps_the_devices_beside_it_out() -> None:
+    """kube-scheduler fails on such a host; those of other hosts are enough here."""
+    asked = f"device.attributes['{DRIVER}'].model == 'big'"
+    world = Matches({each.name: each for each in CLASSES}.get)
+    parts = {"driver": "", "generation": 1, "slices": 1}
+    odd = Device(driver=DRIVER, pool="n2", name="odd")
+    world.offer(
+        [
+            DeviceSlice(name="one", pool="n1", devices=(device("big-0"), device("small-0")), **parts),
+            DeviceSlice(name="two", pool="n2", devices=(device("big-1"), odd), **parts),
+        ]
+    )
+    found = world.find("gpu", (Selector(asked),))
+
+    assert [each.name for each in found.devices] == ["big-0"]
+    assert "has no 'model'" in found.problem
+
+
+def test_a_slice_that_stays_is_not_evaluated_again() -> None:
+    world, selectors = Matches({each.name: each for each in CLASSES}.get), (Selector(BIG),)
+    slices = [
+        DeviceSlice(name=n, driver="", pool=n, generation=1, slices=1, devices=(device(f"big-{n}"),)) for n in "ab"
+    ]
+    world.offer(slices)
+    assert world.devices_to_evaluate("gpu", selectors) == 2
+    world.find("gpu", selectors)
+    assert world.devices_to_evaluate("gpu", selectors) is None
+    world.offer([slices[0], DeviceSlice(name="b", driver="", pool="b", generation=2, slices=1, devices=DEVICES[:2])])
+    assert world.devices_to_evaluate("gpu", selectors) == 2
+    assert [each.name for each in world.find("gpu", selectors).devices] == ["big-a", "big-0", "big-1"]
+
+
+def test_selectors_that_have_used_their_time_wait() -> None:
+    found = counted(gpu(1, selectors=(Selector(BIG),)), gpu(1), affords=lambda _request: False)
+    assert "exactly.selectors: the selectors of this namespace have used" in found.refused[0]
+    assert len(found.refused) == 1
 
 
 @pytest.mark.parametrize(

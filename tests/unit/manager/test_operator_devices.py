@@ -12,13 +12,13 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
+from kqueue.core.devices.views import HOST_PREFIX
 from kqueue.core.topology.node import NodeFacts, PodFacts
 from kqueue.errors import ConfigError
 from kqueue.manager.operator import PARTS, Operator
 from kqueue.model import PodView
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
-from kqueue.state.devices import HOST_PREFIX
 from tests.unit.state.test_devices import CLAIMS, claim, device_class, resource_slice, template
 from tests.unit.state.test_requests import make_workload
 

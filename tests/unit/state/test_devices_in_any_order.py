@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,12 @@ from kqueue.model import ClaimView
 from tests.unit.state.test_devices import DRIVER, Hosts, resource_slice
 
 NODES, PODS, CLAIMS = ("n1", "n2"), ("ns/a", "ns/b", "ns/c"), ("ns/x", "ns/y", "ns/z")
+
+DIVIDED: dict[str, Any] = {
+    "counters": {"memory": "5"},
+    "consumesCounters": [{"counterSet": "s", "counters": {"memory": {"value": "2"}}}],
+}
+"""Devices of which two can be given away at the same time."""
 
 
 class World:
@@ -33,7 +40,8 @@ class World:
     def slice(self) -> None:
         node = self.random.choice(NODES)
         names = [name for name in "abcd" if self.random.random() < 0.7]
-        made = resource_slice(node, *names) if names else None
+        parts = DIVIDED if self.random.random() < 0.5 else {}
+        made = resource_slice(node, *names, **parts) if names else None
         old = self.slices.pop(node, None)
         if made is not None:
             self.slices[node] = made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from kqueue.cli.output import Output, OutputOption
 from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
+    from kqueue.core.devices.counting import DeviceRules
     from kqueue.state.defrag.planning import AskedGoal
     from kqueue.state.defrag.view import DefragState
 
@@ -17,6 +19,9 @@ JSON = dict[str, Any]
 _NONE_FOUND = 1
 _ABOUT = "Find the cheapest moves of running workloads that free a domain for a gang; propose, approve and end plans."
 _PictureOption = Annotated[bool, typer.Option("--picture", help="Draw the racks before and after the moves.")]
+_ConfigOption = Annotated[
+    Path | None, typer.Option(help="The controller's Configuration file: by its deviceClassMappings devices count.")
+]
 _NAME = Annotated[str, typer.Argument(metavar="NAME", help="A DefragmentationPlan.")]
 
 
@@ -43,6 +48,7 @@ def make_plan(
     ] = 0.0,
     save: Annotated[bool, typer.Option("--save", help="Store the plan in the cluster.")] = False,
     picture: _PictureOption = False,
+    config: _ConfigOption = None,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
@@ -66,12 +72,12 @@ def make_plan(
     from kqueue.runtime.loop import run
     from kqueue.state.defrag.document import plan_object, why_none
 
-    asked = _asked(workload, flavor, level, nodes)
+    asked, rules = _asked(workload, flavor, level, nodes), _device_rules(config)
     settings = DefragSettings(moves=moves, pod_seconds=60 * minutes, least_gain=round(gain * 1000))
 
     async def look() -> tuple[JSON, bool, DefragState]:
         async with reach.session() as session:
-            answer, state = await _answer(session.client, asked, settings)
+            answer, state = await _answer(session.client, asked, settings, rules)
             if not isinstance(answer.found, DefragPlan):
                 return why_none(answer), False, state
             made = plan_object(answer)
@@ -90,19 +96,27 @@ def make_plan(
         raise typer.Exit(_NONE_FOUND)
 
 
-async def _answer(client: Any, asked: AskedGoal, settings: Any) -> tuple[Any, DefragState]:
+def _device_rules(file: Path | None) -> DeviceRules | None:
+    """Return how the controller with this Configuration counts claimed devices; None: it does not."""
+    from kqueue.config import load
+    from kqueue.manager.rules import device_rules
+
+    return device_rules(load(file)) if file is not None else None
+
+
+async def _answer(client: Any, asked: AskedGoal, settings: Any, rules: DeviceRules | None) -> tuple[Any, DefragState]:
     from kqueue.core.joint.movable import MoveLimits
     from kqueue.state.defrag.planning import plan
 
-    state = await _state(client)
+    state = await _state(client, rules)
     return plan(state, asked, settings, limits=MoveLimits()), state
 
 
-async def _state(client: Any) -> DefragState:
+async def _state(client: Any, rules: DeviceRules | None = None) -> DefragState:
     from kqueue.clock import SystemClock
     from kqueue.operations.defrag.reading import read_objects, state_of
 
-    return state_of(await read_objects(client), SystemClock().now())
+    return state_of(await read_objects(client, devices=rules is not None), SystemClock().now(), rules)
 
 
 def _draw(plan: JSON, state: DefragState | None) -> None:

@@ -76,7 +76,9 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
         workload = (gang.get("workload") or {}).get("name", "") if gang else await _workload_of(session, kind, name)
         answer: JSON = {}
         if workload and not (gang and "admittedAt" in gang["workload"]):
-            answer = await _answer(session, workload, what_if=what_if) | await _unjudged(session, workload)
+            answer = await _answer(session, workload, what_if=what_if)
+            if unjudged := [*(answer.get("unjudged") or ()), *await _unjudged(session, workload)]:
+                answer = {**answer, "unjudged": unjudged}
     for note in (*notes, *(answer.get("asOf", {}).get("notes") or ())):
         print(f"note: {printable(note)}", file=sys.stderr)
     if gang:
@@ -135,22 +137,22 @@ async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
     return from_status(found, why=str(failure))
 
 
-async def _unjudged(session: Session, name: str) -> JSON:
-    """Return fields of the pods that kqueue does not judge, as key `unjudged`.
+async def _unjudged(session: Session, name: str) -> list[str]:
+    """Return sentences about fields of the pods that kqueue does not judge.
 
     Empty without such fields, and without the right to read the Workload.
 
-    The controller does not keep these fields in memory, so the Workload itself is read.
+    The controller does not keep these fields in memory, so the Workload itself is read; it tells itself about selectors
+    of devices.
     """
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError
     from kqueue.jobs.unjudged import of_workload
 
     try:
-        found = of_workload(await session.client.get_json(WORKLOADS, name, session.namespace))
+        return of_workload(await session.client.get_json(WORKLOADS, name, session.namespace))
     except ApiError:
-        return {}
-    return {"unjudged": found} if found else {}
+        return []
 
 
 async def _workload_of(session: Session, kind: str, name: str) -> str:

@@ -88,6 +88,16 @@ DEFRAG = RequiredGrant(
     in_chart=False,
 )
 """For `kqueue defrag plan`."""
+DEVICES = RequiredGrant(
+    role="kqueue-devices-viewer-role",
+    verbs=("list",),
+    resources=tuple(
+        f"{plural}.resource.k8s.io"
+        for plural in ("resourceclaimtemplates", "resourceclaims", "deviceclasses", "resourceslices")
+    ),
+    in_chart=False,
+)
+"""For commands that plan with claimed devices."""
 DEFRAG_PLANS = RequiredGrant(
     role="kueue-defragmentationplan-editor-role",
     verbs=("create", "get", "list", "patch"),

@@ -174,8 +174,8 @@ class DeviceHosts:
 
     def _take(self, taken: Taken, claim: ClaimView, node: str) -> None:
         consumed: dict[DeviceKey, dict[str, int]] = {}
-        for device, name, amount in claim.consumed:
-            amounts = consumed.setdefault(device, {})
+        for key, name, amount in claim.consumed:
+            amounts = consumed.setdefault(key, {})
             amounts[name] = amounts.get(name, 0) + amount
         for device in self._on_node(claim, node):
             taken.take(device, consumed.pop(device.key, {}))

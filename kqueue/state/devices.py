@@ -6,6 +6,7 @@ nothing is watched, and nothing is counted here.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -31,8 +32,8 @@ from kqueue.core.devices.views import HOST_PREFIX, CounterKey, DeviceView, is_co
 V = TypeVar("V")
 
 COUNT_PREFIX = "deviceclass.kqueue.dev/"
-"""Prefix of the resource by which bound pods have the number of their claimed devices of a class, for their quota, where
-they take another number of the node's devices.
+"""Prefix of the resource by which bound pods have the number of their claimed devices of a class, where they take
+another number of the node's devices: quota counts these.
 """
 Version = tuple[int, int]
 """Changes with every change that may change the cost of claims."""
@@ -193,6 +194,10 @@ class DeviceObjects:
         return found
 
     # --- the budget of selectors -------------------------------------------------------------------------------
+
+    def without_budget(self) -> None:
+        """Evaluate all selectors when they are needed: for a process that plans for one user, and once."""
+        self._budget = WorkBudget(sys.maxsize)
 
     def _affords(self, namespace: str, name: str, selectors: tuple[Selector, ...]) -> bool:
         """Whether selectors may be evaluated now; if so, their work is taken off the budget of the namespace."""

@@ -64,8 +64,8 @@ class _Form:
     """The reason why pods with these requests are refused; empty: they are not refused."""
     devices: str = ""
     """A text for the quota of claimed devices, equal for equal quota; empty: no devices are claimed."""
-    unjudged: str = ""
-    """Selectors of devices that kube-scheduler alone applies; empty: there are none."""
+    unjudged: tuple[str, ...] = ()
+    """A sentence for each selector of devices that kube-scheduler alone applies."""
     pod_sets: dict[bool, tuple[PodSet, ...]] = field(default_factory=dict)
     """The pod sets in the form of planning, by whether pod sets without a topology request are placed, too."""
 
@@ -244,9 +244,9 @@ class Requests:
         form = self._form(obj, self._summary(obj))
         return form.unreadable or form.refused
 
-    def unjudged(self, obj: wire.Workload) -> str:
-        """Return the selectors of devices that kube-scheduler alone applies; empty: there are none."""
-        return self._form(obj, self._summary(obj)).unjudged if self.needs_devices(obj) else ""
+    def unjudged(self, obj: wire.Workload) -> tuple[str, ...]:
+        """Return a sentence for each selector of devices that kube-scheduler alone applies."""
+        return self._form(obj, self._summary(obj)).unjudged if self.needs_devices(obj) else ()
 
     def needs_devices(self, obj: wire.Workload) -> bool:
         """Whether pods of the workload ask for devices that are counted."""
@@ -297,7 +297,7 @@ class Requests:
             if self._refuses_claims and _claims_devices(p.template.spec):
                 problems.append(f"Pod set {p.name}: {_CLAIMS_REFUSED}")
         form.unreadable, form.refused = "; ".join(unreadable), "; ".join(problems)
-        form.unjudged = "; ".join(text for each in devices for text in each.unjudged)
+        form.unjudged = tuple(text for each in devices for text in each.unjudged)
         if any(each != NO_DEVICES for each in devices):
             form.devices = _text([_plain(each) for each in devices])
         return form

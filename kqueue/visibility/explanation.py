@@ -381,6 +381,8 @@ class WorkloadExplainer:
             shown["told"] = told
         if waits is not None:
             shown["pending"] = waits.shown(audience)
+        if left := self._cache.requests.unjudged(obj):
+            shown["unjudged"] = list(left)
         if placed is not None:
             shown["running"] = placed
         waiting = workload_state.waits_for_checks(obj)

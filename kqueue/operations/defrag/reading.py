@@ -14,11 +14,21 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers import resources
+from kqueue.core.devices.counting import DeviceRules
+from kqueue.operations.devices import (
+    NO_CLUSTER_DEVICES,
+    ClusterDevices,
+    read_devices,
+    tell_hosts,
+    tell_objects,
+    tell_pods,
+)
 from kqueue.operations.grants import DEFRAG, needs
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.state.cache import Cache
 from kqueue.state.defrag.view import DefragState
+from kqueue.state.requests import Requests
 
 JSON = Mapping[str, Any]
 T = TypeVar("T")
@@ -40,6 +50,7 @@ class ClusterObjects:
     workloads: Sequence[JSON] = ()
     pods: Sequence[JSON] = ()
     budgets: Sequence[JSON] = ()
+    devices: ClusterDevices = NO_CLUSTER_DEVICES
 
 
 READ: tuple[tuple[str, ResourceType], ...] = (
@@ -56,11 +67,13 @@ READ: tuple[tuple[str, ResourceType], ...] = (
     ("pods", resources.PODS),
     ("budgets", resources.POD_DISRUPTION_BUDGETS),
 )
-"""The kinds of the fields of `ClusterObjects`."""
+"""The kinds of the fields of `ClusterObjects`, except those of devices."""
 
 
-async def read_objects(client: Client) -> ClusterObjects:
+async def read_objects(client: Client, *, devices: bool = False) -> ClusterObjects:
     """Return all objects that a plan needs, with the rights of the client's user.
+
+    `devices`: those of claimed devices, too.
 
     Raises:
         ForbiddenError: the user may not list one of the kinds; the message names the missing grant.
@@ -68,15 +81,19 @@ async def read_objects(client: Client) -> ClusterObjects:
     """
     with needs(DEFRAG):
         found = await asyncio.gather(*[client.list_json(kind) for _, kind in READ])
-    return ClusterObjects(**dict(zip([name for name, _ in READ], found, strict=True)))
+    claimed = await read_devices(client) if devices else NO_CLUSTER_DEVICES
+    return ClusterObjects(**dict(zip([name for name, _ in READ], found, strict=True)), devices=claimed)
 
 
-def state_of(objects: ClusterObjects, now: datetime) -> DefragState:
+def state_of(objects: ClusterObjects, now: datetime, rules: DeviceRules | None = None) -> DefragState:
     """Return the state that these objects describe; objects that cannot be read are left out, with a remark.
 
-    It counts as a controller without a configuration file does: without transformed or excluded resources.
+    `rules`: how claimed devices count; None: they do not.  Otherwise it counts as a controller without a configuration
+    file does: without transformed or excluded resources.
     """
-    cache, remarks = Cache(), list[str]()
+    cache, remarks = Cache(requests=Requests(devices=rules)), list[str]()
+    tell_objects(objects.devices, cache.requests.devices, remarks.append)
+    tell_hosts(objects.devices, cache.devices, remarks.append)
     for limits in _read(objects.limit_ranges, wire_core.LimitRange, remarks):
         cache.requests.on_limit_range(None, limits)
     for runtime in _read(objects.runtime_classes, wire_core.RuntimeClass, remarks):
@@ -91,15 +108,15 @@ def state_of(objects: ClusterObjects, now: datetime) -> DefragState:
         cache.quota.on_cohort(cohort.metadata.name, cohort)
     for queue in _read(objects.cluster_queues, wire.ClusterQueue, remarks):
         cache.quota.on_cluster_queue(queue.metadata.name, queue)
-    for node in _read(objects.nodes, wire_core.Node, remarks):
-        cache.on_node(node.metadata.name, model.node_facts(node))
     workloads = {model.workload_key(obj): obj for obj in _read(objects.workloads, wire.Workload, remarks)}
     for key, workload in sorted(workloads.items()):
         cache.held.on_workload(key, workload)
-    for pod in _read(objects.pods, wire_core.Pod, remarks):
-        view = model.pod_view(pod)
-        if view.bound is not None:
-            cache.held.on_pod(view.key, view.bound)
+    views = [model.pod_view(pod) for pod in _read(objects.pods, wire_core.Pod, remarks)]
+    bound = {view.key: view.bound for view in views if view.bound is not None}
+    expected = [view.key for view in views if view.bound is None and (view.gang is not None or view.workload)]
+    tell_pods(bound, expected, cache.devices, cache.on_pod)
+    for node in _read(objects.nodes, wire_core.Node, remarks):
+        cache.on_node(node.metadata.name, model.node_facts(node))
     return DefragState(
         cache=cache,
         workloads=workloads,

@@ -17,18 +17,22 @@ from kqueue.api.defragmentation_plan import DefragmentationPlan
 from kqueue.cli.app import run
 from kqueue.clock import utc_text
 from kqueue.controllers import resources
+from kqueue.core.devices.counting import DeviceRules
+from kqueue.core.devices.values import DeviceMapping
+from kqueue.core.joint.defrag import DefragPlan, DefragSettings
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
 from kqueue.core.joint.moving import RunningGang
 from kqueue.errors import ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.reading import READ, ClusterObjects, state_of
+from kqueue.operations.devices import ClusterDevices
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox
 from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
-from kqueue.state.defrag.planning import AskedGoal
+from kqueue.state.defrag.planning import AskedGoal, plan
 from kqueue.state.defrag.running import running_steps
 from kqueue.state.defrag.stored import MOST_PLANS
-from tests.unit.cli.defrag_cluster import GPU, HOST, JSON, NOW, ago, answered, cluster
+from tests.unit.cli.defrag_cluster import GPU, HOST, JSON, NOW, WAITING, ago, answered, cluster
 
 
 def test_the_plan_of_the_published_example() -> None:
@@ -351,3 +355,85 @@ async def test_the_command(
     assert "is Aborted" in (await call("abort", name))[1]
     assert (await call("abort", name))[0] == 2
     assert await versions(client) == before
+
+
+# --- devices
+
+
+CLASS, DRIVER, QUOTA = "gpu", "gpu.example.com", "example.com/gpus"
+RULES = DeviceRules(mappings=(DeviceMapping(resource=QUOTA, classes=(CLASS,)),))
+
+
+def device_objects(*, big_racks: str) -> ClusterDevices:
+    """Each host has a device, a big one in these racks; template `big` asks for one of them."""
+
+    def one(kind: str, name: str, spec: JSON, **meta: str) -> JSON:
+        return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+    hosts = [f"{rack}{number:02}" for rack in "abc" for number in range(16)]
+    exactly = {
+        "deviceClassName": CLASS,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].big"}}],
+    }
+    return ClusterDevices(
+        classes=[one("DeviceClass", CLASS, {})],
+        templates=[
+            one(
+                "ResourceClaimTemplate",
+                "big",
+                {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}},
+                namespace="team-a",
+            )
+        ],
+        slices=[
+            one(
+                "ResourceSlice",
+                host,
+                {
+                    "driver": DRIVER,
+                    "nodeName": host,
+                    "pool": {"name": host, "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": "d", "attributes": {"big": {"bool": host[0] in big_racks}}}],
+                },
+            )
+            for host in hosts
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("big_racks", "held", "domain"),
+    [
+        pytest.param("a", "", ("a",), id="rack-a-has-them"),
+        pytest.param("b", "", ("b",), id="rack-b-has-them"),
+        pytest.param("ab", "b03", ("a",), id="a-claim-of-others-has-one-of-b"),
+        pytest.param("ab", "a15", ("b",), id="a-claim-of-others-has-one-of-a"),
+        pytest.param("b", "b03", None, id="no-rack-has-enough"),
+    ],
+)
+def test_plans_count_the_devices_of_hosts(big_racks: str, held: str, domain: tuple[str, ...] | None) -> None:
+    """A rack is free for a gang only with the devices that the gang claims."""
+    objects = cluster()
+    big = next(obj for obj in objects.workloads if obj["metadata"]["name"] == "big")
+    big["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = [
+        {"name": "r", "resourceClaimTemplateName": "big"}
+    ]
+    queue = objects.cluster_queues[0]
+    group = queue["spec"]["resourceGroups"][0]
+    group["coveredResources"] = [*group["coveredResources"], QUOTA]
+    group["flavors"][0]["resources"] = [*group["flavors"][0]["resources"], {"name": QUOTA, "nominalQuota": "100"}]
+    devices = device_objects(big_racks=big_racks)
+    if held:
+        results = [{"request": "r", "driver": DRIVER, "pool": held, "device": "d"}]
+        claim = {
+            "metadata": {"name": "other", "namespace": "team-b"},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+        devices = replace(devices, claims=[claim])
+    state = state_of(replace(objects, devices=devices), NOW, RULES)
+    answer = plan(state, WAITING, DefragSettings(least_gain=0, pod_seconds=10_000), limits=MoveLimits())
+
+    assert (answer.found.domain if isinstance(answer.found, DefragPlan) else None) == domain
+    assert state.remarks == []

@@ -137,7 +137,7 @@ def _settings(
     from kqueue.core.quota_requests import Counting
     from kqueue.jobs.gang.registry import switched_on
     from kqueue.jobs.registry import features_for
-    from kqueue.manager.rules import copied_keys, counting
+    from kqueue.manager.rules import copied_keys, counting, device_rules
     from kqueue.operations.importing.plan import ImportSettings
 
     prefixes = tuple(p for value in excluded for p in value.split(",") if p)
@@ -148,6 +148,7 @@ def _settings(
         labels=parse_labels(labels, "--add-labels"),
         switches=replace(features_for(configuration), gangs=gangs),
         counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
+        devices=device_rules(configuration),
         copied=copied_keys(configuration),
     )
 

@@ -228,6 +228,10 @@ class Requests:
         """
         return self._form(obj, self._summary(obj)).per_pod
 
+    def costs(self, obj: wire.Workload) -> dict[str, Amounts]:
+        """Return the quota of one pod by pod set; empty for a pod set that cannot be parsed."""
+        return self._form(obj, self._summary(obj)).costs
+
     def total(self, obj: wire.Workload) -> dict[str, int]:
         """Return the quota requests of the whole workload by resource, without pods that have ended for good."""
         asked = self._summary(obj)

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue import kinds
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
-from kqueue.jobs.gang.compose import compose, workload_of
+from kqueue.jobs.gang.compose import Composition, compose, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.group_object import queue_of
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.gang.record import record_annotations
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import ExceptionalKind
 from kqueue.jobs.switches import JobFeatures
@@ -63,6 +66,8 @@ def draft(
     if unit.is_job:
         _refuse_parts(unit, pod_sets, members)
     made = workload_for(unit.kind, job, priority=priority(job, pod_sets), switches=switches, copied=copied)
+    if unit.base is not None:
+        made["metadata"].setdefault("annotations", {}).update(_marks_of_extra(unit.base, switches))
     return Draft(workload=made, members=members)
 
 
@@ -93,8 +98,6 @@ def _refuse_job(unit: ImportUnit, switches: JobFeatures) -> None:
         raise RefusalError(kind.on_hold(job))
     if rules.prebuilt_name(job, switches):
         raise RefusalError(f"it names a Workload that its user makes, {rules.prebuilt_name(job, switches)}: {_REMEDY}")
-    if rules.is_elastic(job, switches):
-        raise RefusalError(f"it is elastic, and pods that run lack the gates of elastic jobs: {_REMEDY}")
     if switches.admission_gated_by and rules.admission_gates(job):
         raise RefusalError(f"admission gates hold it, {', '.join(rules.admission_gates(job))}: remove them first")
 
@@ -121,30 +124,48 @@ def _refuse_unbound(pods: Sequence[Object]) -> None:
 def _of_group(
     unit: ImportUnit, labels: Mapping[str, str], *, priority: PriorityOf, switches: JobFeatures, copied: CopiedKeys
 ) -> Draft:
-    ref = GangRef.of_key(unit.group)
-    if not is_of_kueue(unit.group):
-        raise RefusalError(f"it is a group of the form {ref.framework}, and running groups of that are not imported")
+    ref, obj = GangRef.of_key(unit.group), dict(unit.group_object) if unit.group_object is not None else None
+    if dialect_of(ref.framework).makes_workloads:
+        raise RefusalError(f"it is of {ref.framework}, whose Workload kqueue makes itself: {_REMEDY}")
     _refuse_unbound(unit.pods)
     members = in_order(managed_pod(_labelled(pod, labels), switches) for pod in unit.pods)
-    made = compose(members, switches)
+    made = compose(members, switches, group_object=obj)
     if isinstance(made, GroupProblem):
         raise RefusalError(f"{f'pod {made.pod.name}: ' if made.pod is not None else ''}{made.message}")
     if made.excess or len(made.kept) != made.wish.quorum:
         raise RefusalError(f"it has {len(members)} of {made.wish.quorum} pods that run: all of a group are imported")
+    if made.wish.queue not in ("", labels[names.QUEUE_NAME_LABEL]) and queue_of(obj):
+        raise RefusalError(f"its group object names LocalQueue {made.wish.queue}, the rules another")
     built = workload_of(
         made,
-        name=workload_of_gang(ref, switches),
+        name=_name(made, switches),
         priority=priority(made.speaker, made.priority_sets),
         copied=copied,
         switches=switches,
     )
     if isinstance(built, GroupProblem):
         raise RefusalError(built.message)
+    if not is_of_kueue(unit.group):
+        first = members[0]
+        built["metadata"]["annotations"] |= record_annotations(obj, (first.uid, first.created))
     found: dict[str, list[Object]] = {text(one, "name"): [] for one in objects(built, "spec", "podSets")}
     originals = {text(pod, "metadata", "uid"): pod for pod in unit.pods}
     for member in made.kept:
         found[member.role].append(originals[member.uid])
     return Draft(workload=built, members=found)
+
+
+def _marks_of_extra(base: Composition, switches: JobFeatures) -> dict[str, str]:
+    """Return the annotations of the Workload of a pod beyond the quorum `base`."""
+    name, obj, first = _name(base, switches), base.group_object, base.kept[0]
+    return {gang_names.EXTRA_OF_ANNOTATION: name, **record_annotations(obj, (first.uid, first.created))}
+
+
+def _name(made: Composition, switches: JobFeatures) -> str:
+    """Return the name of a group's Workload."""
+    obj = made.group_object
+    ref = GangRef.of_key(made.kept[0].group)
+    return workload_of_gang(ref, switches, uid=text(obj, "metadata", "uid") if obj is not None else "")
 
 
 def foreign_workload(unit: ImportUnit, name: str) -> str:

@@ -9,22 +9,25 @@ from typing import Any
 import msgspec
 
 from kqueue import model
-from kqueue.api import import_names, names
+from kqueue.api import gang_names, import_names, names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import PODS, resource_of
+from kqueue.core.devices.counting import DeviceRules
 from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text, whole
+from kqueue.jobs.gang.extras import priority_of_gang
 from kqueue.jobs.infos import infos_at_start
 from kqueue.jobs.kind import ExceptionalKind, PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, equivalent, priority_source
 from kqueue.kube import names as kube_names
 from kqueue.model.pod_sets import pod_sets_of
+from kqueue.operations.devices import tell_objects
 from kqueue.operations.importing.draft import Draft, draft, foreign_workload
 from kqueue.operations.importing.mapping import MappingRule, rule_for
 from kqueue.operations.importing.places import NodePlaces, flavors_of, node_of
@@ -33,6 +36,8 @@ from kqueue.operations.importing.units import ImportUnit
 from kqueue.operations.importing.world import ImportWorld, drains
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import status
+from kqueue.state.checks import flavors_of as flavors_in
+from kqueue.state.checks import wanted_checks
 from kqueue.state.requests import Requests
 
 Object = Mapping[str, Any]
@@ -47,6 +52,8 @@ class ImportSettings:
     """Labels that imported objects get besides kqueue's."""
     switches: JobFeatures = field(default_factory=JobFeatures)
     counting: Counting = field(default_factory=Counting)
+    devices: DeviceRules | None = None
+    """How claimed devices count; None: they do not."""
     copied: CopiedKeys = COPIES_NONE
     """Keys of labels that are copied from the object to its Workload."""
 
@@ -96,6 +103,8 @@ class ImportStep:
     workload: Mapping[str, Any]
     """The Workload to create, or the existing one."""
     admission: Admission
+    checks: tuple[str, ...] = ()
+    """The admission checks of the admission, which count as passed: the unit runs."""
     changes: tuple[ImportChange, ...]
     """In the order in which they are made: a job gets its queue after its pods have been marked."""
 
@@ -141,7 +150,9 @@ def _queued(unit: ImportUnit) -> Sequence[Object]:
 
 
 def _workloads(unit: ImportUnit, world: ImportWorld) -> Sequence[Object]:
-    key = f"{unit.namespace}/{unit.name}" if unit.group else text(unit.obj, "metadata", "uid")
+    owner = unit.group_object if unit.group and unit.group_object is not None else unit.obj
+    of_pods = unit.group and unit.group_object is None
+    key = f"{unit.namespace}/{unit.name}" if of_pods else text(owner, "metadata", "uid")
     return world.workloads.get(key, ())
 
 
@@ -186,7 +197,8 @@ def _step(unit: ImportUnit, queue: str, world: ImportWorld, settings: ImportSett
         raise RefusalError(f"its job is queued, and counts it already: a pod names Workload {other}")
     infos = _infos(unit, workload, admission, world, settings.switches)
     changes = tuple(_changes(unit, found, infos, labels))
-    return ImportStep(unit=unit, queue=queue, workload=workload, admission=admission, changes=changes)
+    checks = _checks(cluster_queue, admission, world)
+    return ImportStep(unit=unit, queue=queue, workload=workload, admission=admission, checks=checks, changes=changes)
 
 
 def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
@@ -196,15 +208,31 @@ def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
     found = world.cluster_queues.get(name)
     if found is None:
         raise RefusalError(f"LocalQueue {queue} forwards to ClusterQueue {name}, which does not exist")
-    if mapping(found, "spec", "admissionChecksStrategy").get("admissionChecks"):
-        raise RefusalError(f"ClusterQueue {name} has admission checks, which an import cannot pass")
     if drains(found) or (namespace, queue) in world.drained:
         raise RefusalError(f"LocalQueue {queue} or ClusterQueue {name} is drained (stopPolicy), which would stop it")
     return found
 
 
+def _checks(queue: Object, admission: Admission, world: ImportWorld) -> tuple[str, ...]:
+    """Return the admission checks of the admission.
+
+    Raises:
+        RefusalError: one of them would have another cluster run the unit.
+    """
+    spec = msgspec.convert(queue.get("spec") or {}, wire.ClusterQueueSpec, strict=False)
+    wanted = wanted_checks(spec, flavors_in(admission))
+    for name in wanted:
+        if text(world.checks.get(name, {}), "spec", "controllerName") == names.MULTIKUEUE_CONTROLLER:
+            raise RefusalError(f"AdmissionCheck {name} has other clusters run the workloads, and it runs in this one")
+    return wanted
+
+
 def _priority(unit: ImportUnit, obj: JSON, pod_sets: Sequence[JSON], world: ImportWorld) -> Priority:
     """Return the priority as the controllers find it; the pods name the cluster's default class, where it has one."""
+    if unit.base is not None:
+        obj, pod_sets = unit.base.speaker, unit.base.priority_sets
+    elif unit.is_extra:
+        obj, pod_sets = priority_of_gang(obj, pod_sets, None, dict(unit.group_object or {}))
     source = priority_source(obj, pod_sets) or priority_source({}, [{"template": pod} for pod in unit.pods])
     if source is None:
         return Priority(value=min(whole(pod, "spec", "priority") or 0 for pod in unit.pods))
@@ -219,15 +247,14 @@ def _admission(found: Draft, queue: Object, world: ImportWorld, settings: Import
     releases it.
     """
     workload = msgspec.convert(found.workload, wire.Workload, strict=False)
-    requests = _requests(world, settings)
+    requests, places = _requests(world, settings), NodePlaces(world.flavors, world.topologies, world.node_labels)
     if problem := requests.problem(workload):
         raise RefusalError(problem)
-    per_pod = requests.per_pod(workload)
-    places = NodePlaces(world.flavors, world.topologies, world.node_labels)
+    per_pod = requests.costs(workload)
     assigned: list[PodSetAssignment] = []
     for pod_set in pod_sets_of(workload, implied=False):
         pods, count = found.members[pod_set.name], pod_set.request.count
-        usage = {r: count * amount for r, amount in settings.counting.counted(per_pod[pod_set.name]).items()}
+        usage = {r: count * amount for r, amount in per_pod[pod_set.name].items()}
         flavors = flavors_of(pods, usage, queue, world.flavors, world.node_labels)
         counted = {**usage, kube_names.PODS_RESOURCE: count}
         assigned.append(
@@ -244,7 +271,8 @@ def _admission(found: Draft, queue: Object, world: ImportWorld, settings: Import
 
 def _requests(world: ImportWorld, settings: ImportSettings) -> Requests:
     """Return the counter of requests with the defaults of the namespaces, as the controller has it."""
-    requests = Requests(settings.counting)
+    requests = Requests(settings.counting, devices=settings.devices)
+    tell_objects(world.devices, requests.devices, lambda _problem: None)
     for each in world.limit_ranges:
         requests.on_limit_range(None, msgspec.convert(each, wire_core.LimitRange, strict=False))
     for each in world.runtime_classes:
@@ -307,6 +335,7 @@ def _changes(
     for name, pods in found.members.items():
         info = infos[name]
         more = {names.ROLE_HASH_ANNOTATION: name} if unit.group else {}
+        more |= {gang_names.EXTRA_ANNOTATION: gang_names.EXTRA} if unit.is_extra else {}
         changes += [
             ImportChange(
                 unit=unit,
@@ -314,7 +343,7 @@ def _changes(
                 obj=pod,
                 labels={**info.labels, **({} if unit.is_job else labels)},
                 annotations={**info.annotations, **more},
-                finalizer=bool(unit.group),
+                finalizer=bool(unit.group) or unit.is_extra,
             )
             for pod in pods
         ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kqueue import model
 from kqueue.api import import_names, names
@@ -24,6 +25,22 @@ _ATTEMPTS = 8
 
 _GATE = names.ADMISSION_GATED_BY_ANNOTATION
 _OPENED = {"metadata": {"annotations": {_GATE: None}}}
+
+
+def passed_checks(checks: Sequence[str], time: str) -> list[dict[str, Any]]:
+    """Return the states of admission checks of a unit that runs: their question has been answered."""
+    return [
+        {"name": name, "state": names.CHECK_READY, "message": _PASSED, "lastTransitionTime": time} for name in checks
+    ]
+
+
+def with_checks(workload: wire.Workload, states: Sequence[Mapping[str, Any]]) -> wire.Workload:
+    """Return the Workload with these states of its admission checks."""
+    read = msgspec.convert(states, tuple[wire.AdmissionCheckState, ...], strict=False)
+    return replace(workload, status=replace(workload.status, admission_checks=read))
+
+
+_PASSED = "It ran before it was imported, so the check was not asked"
 
 
 class Importer:
@@ -67,8 +84,11 @@ class Importer:
         marks = {import_names.IMPORTED_ANNOTATION: stamp.text} if step.unit.is_job else {}
         stored = await self._created(step.workload, marks, name, namespace)
         workload = msgspec.convert(without_gate(stored), wire.Workload, strict=False)
-        patch = status.reserve(workload, step.admission, wanted=(), stamp=stamp)
+        ready = passed_checks(step.checks, stamp.text)
+        patch = status.reserve(with_checks(workload, ready), step.admission, wanted=step.checks, stamp=stamp)
         if patch is not None:
+            if ready:
+                patch["status"]["admissionChecks"] = ready
             versioned = {**patch, "metadata": {"resourceVersion": workload.metadata.resource_version}}
             await self._client.patch(WORKLOADS, name, versioned, namespace, subresource="status")
         elif model.admission(workload, reclaims=False) != step.admission:

@@ -11,7 +11,7 @@ from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.registry import declared_for
 from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, plan
 from kqueue.operations.importing.units import ImportUnit, units_in
-from kqueue.operations.importing.world import jobs_in, pods_in, read_world
+from kqueue.operations.importing.world import group_objects_in, jobs_in, pods_in, read_world
 from kqueue.runtime.client import Client
 
 
@@ -48,12 +48,13 @@ async def survey(
     All built-in kinds and the declared ones are read, also those that are off: they are imported before a controller
     looks after them.
     """
-    world = await read_world(client, namespaces)
+    world = await read_world(client, namespaces, devices=settings.devices is not None)
     kinds = (*BY_FRAMEWORK.values(), *declared_for(integrations))
     jobs = await jobs_in(client, namespaces, kinds)
     pods = await pods_in(client, namespaces)
+    groups = await group_objects_in(client, namespaces, settings.switches.gangs)
     found = Survey()
-    for unit in units_in(jobs, pods, settings.switches):
+    for unit in units_in(jobs, pods, settings.switches, groups):
         planned = plan(unit, world, settings)
         match planned:
             case ImportStep():

@@ -8,14 +8,20 @@ part of a job: any user may write it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from kqueue.jobs import pod_view
 from kqueue.jobs.fields import labels_of, objects, text
+from kqueue.jobs.gang.compose import Composition, compose
 from kqueue.jobs.gang.key import gang_key
-from kqueue.jobs.gang.registry import membership
+from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.gang.registry import dialect_of, membership
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import JobFeatures
@@ -24,6 +30,7 @@ Object = Mapping[str, Any]
 Job = tuple[JobKind, Object]
 
 SINGLE_POD = PlainPod()
+NO_OBJECTS: Mapping[str, Object] = MappingProxyType({})
 _LEVELS = 8
 """Limit of the chain of controllers that is followed upwards."""
 
@@ -39,6 +46,12 @@ class ImportUnit:
     group: str = ""
     """Key of the group of pods; empty: it is none."""
     group_name: str = ""
+    group_object: Object | None = None
+    """The object of the group, or of the group beyond whose quorum the pod is; None: there is none."""
+    base: Composition | None = None
+    """The quorum of its group, for a pod beyond it."""
+    is_extra: bool = False
+    """Whether it is a pod of a group that is queued alone."""
 
     @property
     def is_job(self) -> bool:
@@ -66,9 +79,15 @@ def controller_of(obj: Object) -> Mapping[str, Any]:
     return next((o for o in objects(obj, "metadata", "ownerReferences") if o.get("controller") is True), {})
 
 
-def units_in(jobs: Sequence[Job], pods: Sequence[Object], switches: JobFeatures) -> list[ImportUnit]:
+def units_in(
+    jobs: Sequence[Job],
+    pods: Sequence[Object],
+    switches: JobFeatures,
+    group_objects: Mapping[str, Object] = NO_OBJECTS,
+) -> list[ImportUnit]:
     """Return all units that have pods which have not ended: jobs, then groups, then single pods.
 
+    `group_objects`: the objects of groups by the key of the group.  Pods beyond the quorum of a group are single pods.
     Jobs that have finished or are being deleted are left out with their pods, and single pods that are being deleted.
     """
     tree = _Tree(jobs)
@@ -91,11 +110,30 @@ def units_in(jobs: Sequence[Job], pods: Sequence[Object], switches: JobFeatures)
         for uid, (kind, obj) in tree.jobs.items()
         if uid in of_jobs and not pod_view.is_deleting(obj) and kind.finished(dict(obj)) is None
     ]
-    found += [
-        ImportUnit(kind=SINGLE_POD, obj=members[0], pods=tuple(members), group=key, group_name=name)
-        for (key, name), members in of_groups.items()
-    ]
+    for (key, name), members in of_groups.items():
+        found += _of_group(key, name, members, group_objects.get(key), switches)
     return found + [ImportUnit(kind=SINGLE_POD, obj=pod, pods=(pod,)) for pod in alone]
+
+
+def _of_group(
+    key: str, name: str, members: Sequence[Object], obj: Object | None, switches: JobFeatures
+) -> Iterator[ImportUnit]:
+    """Yield the pods of a group that start together as one unit, and each of the others as one of its own."""
+    alone = partial(ImportUnit, kind=SINGLE_POD, group_object=obj, is_extra=True)
+    dialect = dialect_of(GangRef.of_key(key).framework)
+    if obj is not None and dialect.queues_alone(dict(obj)):
+        yield from (alone(obj=pod, pods=(pod,)) for pod in members)
+        return
+    originals = {text(pod, "metadata", "uid"): pod for pod in members}
+    shown = in_order(managed_pod(dict(pod), switches) for pod in members)
+    made = compose(shown, switches, group_object=None if obj is None else dict(obj)) if dialect.has_extras else None
+    extras = made.extras if isinstance(made, Composition) else ()
+    beyond = {pod.uid for pod in extras}
+    base = tuple(pod for uid, pod in originals.items() if uid not in beyond)
+    yield ImportUnit(kind=SINGLE_POD, obj=base[0], pods=base, group=key, group_name=name, group_object=obj)
+    for pod in extras:
+        assert isinstance(made, Composition)
+        yield alone(obj=originals[pod.uid], pods=(originals[pod.uid],), base=made)
 
 
 class _Tree:

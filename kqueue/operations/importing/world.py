@@ -11,9 +11,12 @@ from kqueue.api import names
 from kqueue.controllers import resources
 from kqueue.errors import NotFoundError
 from kqueue.jobs.fields import JSON
+from kqueue.jobs.gang.key import gang_key
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.others import Reference, completed, references
 from kqueue.kube import names as kube_names
+from kqueue.operations.devices import NO_CLUSTER_DEVICES, ClusterDevices, read_devices
 from kqueue.operations.importing.units import Job, controller_of
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -39,6 +42,8 @@ class ImportWorld:
     """Values of priority classes, by kind and name."""
     workloads: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     """Workloads by the UID of their controller, and those of groups of pods by namespace/name."""
+    checks: Mapping[str, Object] = field(default_factory=dict)
+    devices: ClusterDevices = NO_CLUSTER_DEVICES
     limit_ranges: Sequence[Object] = ()
     runtime_classes: Sequence[Object] = ()
 
@@ -63,6 +68,25 @@ async def jobs_in(client: Client, namespaces: Sequence[str], kinds: Iterable[Job
     return found
 
 
+async def group_objects_in(client: Client, namespaces: Sequence[str], frameworks: Iterable[str]) -> dict[str, Object]:
+    """Return the objects of groups by the key of the group; of each kind in the newest version that the cluster has."""
+    found: dict[str, Object] = {}
+    for framework in frameworks:
+        dialect = dialect_of(framework)
+        for kind in dialect.kinds:
+            resource = ResourceType(kind.group, kind.version, dialect.plural, kind.kind)
+            named = {"apiVersion": kind.api_version, "kind": kind.kind}
+            try:
+                listed = [obj for namespace in namespaces for obj in await client.list_json(resource, namespace)]
+            except NotFoundError:
+                continue
+            for obj in listed:
+                meta = obj["metadata"]
+                found[gang_key(framework, meta["namespace"], meta["name"])] = {**obj, **named}
+            break
+    return found
+
+
 async def _completed(client: Client, kind: JobKind, job: JSON) -> JSON:
     """Return the job with the other objects from which its pods follow, as its adapter expects it."""
     needed = references(kind, job)
@@ -78,8 +102,8 @@ async def _other(client: Client, reference: Reference) -> JSON | None:
         return None
 
 
-async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
-    """Read all objects that an import needs, except the pods and jobs."""
+async def read_world(client: Client, namespaces: Sequence[str], *, devices: bool = False) -> ImportWorld:
+    """Read all objects that an import needs, except the pods and jobs; `devices`: those of claimed devices, too."""
     queues: dict[tuple[str, str], str] = {}
     drained: set[tuple[str, str]] = set()
     workloads: dict[str, list[Object]] = defaultdict(list)
@@ -99,6 +123,8 @@ async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
         drained=frozenset(drained),
         cluster_queues=_by_name(await client.list_json(resources.CLUSTER_QUEUES)),
         flavors=_by_name(await client.list_json(resources.RESOURCE_FLAVORS)),
+        checks=_by_name(await client.list_json(resources.ADMISSION_CHECKS)),
+        devices=await read_devices(client) if devices else NO_CLUSTER_DEVICES,
         topologies=_by_name(await client.list_json(resources.TOPOLOGIES)),
         node_labels={
             name: node["metadata"].get("labels") or {}

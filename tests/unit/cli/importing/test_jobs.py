@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from kqueue.config.declared import DeclaredKind
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.gang.match import counts_gang, match
+from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.infos import infos_at_start
+from kqueue.jobs.slices import SliceStep, counts_of, slice_of
+from kqueue.jobs.slices import plan as plan_slices
 from kqueue.jobs.workload import belongs, equivalent
 from kqueue.operations.importing.mapping import MappingRule
 from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, Skipped, plan
@@ -36,12 +42,14 @@ from tests.unit.cli.importing.running import (
 
 SWITCHES = TO_MAIN.switches
 QUEUE = f"{KUEUE}/queue-name"
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
 
 
 def running(framework: str) -> tuple[list[Object], list[Object]]:
     """Objects of a kind, the one that is queued first, and their pods."""
-    if framework == "batch/job":
-        return [job()], of_job(job(), "h00", "h01")
+    if framework in ("batch/job", "elastic"):
+        obj = job(annotations={f"{KUEUE}/elastic-job": "true"} if framework == "elastic" else {})
+        return [obj], of_job(obj, "h00", "h01")
     if framework == "jobset.x-k8s.io/jobset":
         obj, children, pods = jobset()
         return [obj, *children.values()], pods
@@ -63,7 +71,7 @@ def problem(found: list[Any]) -> str:
     return told.text
 
 
-@pytest.mark.parametrize("framework", ["batch/job", "jobset.x-k8s.io/jobset", *TRAINING])
+@pytest.mark.parametrize("framework", ["batch/job", "elastic", "jobset.x-k8s.io/jobset", *TRAINING])
 def test_the_controller_recognises_the_workload_of_every_kind(framework: str) -> None:
     """It is the job's own, describes it with the additions of the admission, and its pods carry the same marks."""
     objects, pods = running(framework)
@@ -174,8 +182,6 @@ TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", 
         pytest.param(job(suspend=True), of_job(job(), "h00", "h01"), "is suspended", id="suspended"),
         pytest.param(job(managedBy="example.com/other"), of_job(job(), "h00", "h01"), "example.com/other runs it",
                      id="of-another-controller"),
-        pytest.param(job(annotations={f"{KUEUE}/elastic-job": "true"}), of_job(job(), "h00", "h01"), "is elastic",
-                     id="elastic"),
         pytest.param(job(annotations={f"{KUEUE}/prebuilt-workload-name": "w"}), of_job(job(), "h00", "h01"),
                      "that its user makes, w", id="prebuilt"),
         pytest.param(job(annotations={f"{KUEUE}/admission-gated-by": "example.com/g"}), of_job(job(), "h00", "h01"),
@@ -382,15 +388,125 @@ def test_a_group_that_is_not_whole_is_refused(pods: list[Object], text: str) -> 
     assert text in problem(planned([], pods))
 
 
-def test_groups_of_other_forms_are_refused() -> None:
-    """Their group objects have states of their own."""
-    labels = {"pod-group.scheduling.x-k8s.io/name": "g", "pod-group.scheduling.x-k8s.io/min-available": "1"}
-    other = "kqueue.dev/coscheduling-labels"
-    switches = replace(SWITCHES, gangs=("pod", other))
-    [unit] = units_in([], [pod("p", "h00", labels=labels)], switches)
-    found = plan(unit, world(), replace(TO_MAIN, switches=switches))
+def test_an_elastic_job_is_imported_as_its_first_slice() -> None:
+    """Its pods name the slice, so that those of a later one are told apart."""
+    objects, pods = running("elastic")
+    elastic = replace(TO_MAIN, switches=replace(SWITCHES, elastic_jobs=True))
+    step = only(planned(objects, pods, settings=elastic))
+    name, marked = step.workload["metadata"]["name"], step.changes[:-1]
+    assert step.workload["metadata"]["annotations"][f"{KUEUE}/workload-slice-name"] == name
+    assert [change.annotations[f"{KUEUE}/workload-slice-name"] for change in marked] == [name, name]
+    [slice_] = [slice_of({**step.workload, "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}})]
+    planned_slices = plan_slices(counts_of(step.workload["spec"]["podSets"]), [slice_], standing={"main": 2})
+    assert (planned_slices.step, planned_slices.runs, planned_slices.ends) == (SliceStep.KEEP, f"ns/{name}", {})
+
+
+LABELS = "kqueue.dev/coscheduling-labels"
+COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/podgroup", "scheduling.volcano.sh/podgroup"
+OTHERS = replace(TO_MAIN, switches=replace(SWITCHES, gangs=("pod", LABELS, COSCHEDULING, VOLCANO)))
+
+
+def group_of(framework: str, quorum: int, **spec: Any) -> Object | None:
+    """The object of group `g`; None: the form has none."""
+    if framework == LABELS:
+        return None
+    version = "scheduling.x-k8s.io/v1alpha1" if framework == COSCHEDULING else "scheduling.volcano.sh/v1beta1"
+    meta = {"name": "g", "namespace": "ns", "uid": "group", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": meta, "spec": {"minMember": quorum, **spec}}
+
+
+def members_of(framework: str, *nodes: str, quorum: int = 2) -> list[Object]:
+    """Pods of group `g`, the oldest first."""
+    labels: Object = {
+        LABELS: {
+            "pod-group.scheduling.x-k8s.io/name": "g",
+            "pod-group.scheduling.x-k8s.io/min-available": str(quorum),
+        },
+        COSCHEDULING: {"scheduling.x-k8s.io/pod-group": "g"},
+        VOLCANO: {},
+    }[framework]
+    annotations = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": "worker"}
+    found = [pod(f"p{i}", node, labels=labels) for i, node in enumerate(nodes)]
+    for i, one in enumerate(found):
+        one["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{i}Z"
+        if framework == VOLCANO:
+            one["metadata"]["annotations"] = {**one["metadata"]["annotations"], **annotations}
+    return found
+
+
+def of_groups(framework: str, pods: list[Object], obj: Object | None, around: Any = None) -> list[Any]:
+    objects = {} if obj is None else {f"ns/{framework}:g": obj}
+    units = units_in([], pods, OTHERS.switches, objects)
+    return [plan(unit, around or world(), OTHERS) for unit in units]
+
+
+@pytest.mark.parametrize("framework", [LABELS, COSCHEDULING, VOLCANO])
+def test_a_running_group_of_another_scheduler_is_imported(framework: str) -> None:
+    """The gang's controller finds its Workload, and all pods in it."""
+    obj, pods = group_of(framework, 2), members_of(framework, "h00", "h01")
+    step = only(of_groups(framework, pods, obj))
+    workload = {**step.workload, "status": {
+        "admission": admission_json(step.admission), "conditions": [{"type": "QuotaReserved", "status": "True"}]
+    }}  # fmt: skip
+    key = f"ns/{framework}:g"
+    marked = [
+        {**c.obj, "metadata": {**c.obj["metadata"], "labels": {**c.obj["metadata"]["labels"], **c.labels},
+                               "annotations": {**c.obj["metadata"]["annotations"], **c.annotations}}}
+        for c in step.changes
+    ]  # fmt: skip
+    members = in_order(managed_pod(one, OTHERS.switches) for one in marked)
+    found = match(members, workload, NOW, group_object=obj)
+
+    assert counts_gang(workload, key, group_object=obj)
+    assert found is not None
+    assert (len(found.kept), found.extras, found.absent) == (2, (), 0)
+    assert all(change.finalizer and change.labels[QUEUE] == "main" for change in step.changes)
+    assert sum(one.count for one in step.admission.pod_sets) == 2
+
+
+def test_pods_beyond_a_quorum_are_imported_alone_behind_it() -> None:
+    pods = members_of(VOLCANO, "h00", "h01", "h02")
+    obj = group_of(VOLCANO, 2, priorityClassName="high")
+    steps = of_groups(VOLCANO, pods, obj, world(priorities={("PriorityClass", "high"): 7}))
+    assert all(isinstance(step, ImportStep) for step in steps), steps
+    base, extra = steps
+    assert [sum(one.count for one in step.admission.pod_sets) for step in steps] == [2, 1]
+    assert extra.workload["metadata"]["annotations"]["kqueue.dev/extra-of"] == base.workload["metadata"]["name"]
+    assert [change.annotations["kqueue.dev/extra"] for change in extra.changes] == ["true"]
+    assert [step.workload["spec"]["priority"] for step in steps] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("pods", "obj", "text"),
+    [
+        pytest.param(members_of(VOLCANO, "h00", "h01"), None, "PodGroup g does not exist", id="no-object"),
+        pytest.param(members_of(VOLCANO, "h00"), group_of(VOLCANO, 2), "1 of 2 pods", id="fewer-than-the-quorum"),
+        pytest.param(members_of(VOLCANO, "h00", ""), group_of(VOLCANO, 2), "has no node", id="a-member-without-node"),
+        pytest.param(
+            members_of(VOLCANO, "h00", "h01"),
+            changed(group_of(VOLCANO, 2) or {}, labels={QUEUE: "other"}),
+            "names LocalQueue other",
+            id="another-queue",
+        ),
+    ],
+)
+def test_a_group_of_another_scheduler_that_is_not_whole_is_refused(
+    pods: list[Object], obj: Object | None, text: str
+) -> None:
+    [found] = of_groups(VOLCANO, pods, obj)
     assert isinstance(found, ImportProblem)
-    assert other in found.text
+    assert text in found.text
+
+
+def test_an_imported_group_is_skipped() -> None:
+    """Its group object controls the Workload."""
+    obj, pods = group_of(VOLCANO, 2), members_of(VOLCANO, "h00", "h01")
+    for one in pods:
+        one["metadata"]["labels"] |= {QUEUE: "main", f"{KUEUE}/managed": "true"}
+    there = {"metadata": {"name": "w"}, "status": {"admission": {}}}
+    admitted = {"metadata": {"name": "w"}, "status": {"admission": {"clusterQueue": "team"}}}
+    assert not isinstance(of_groups(VOLCANO, pods, obj, world(workloads={"group": [there]}))[0], Skipped)
+    assert isinstance(of_groups(VOLCANO, pods, obj, world(workloads={"group": [admitted]}))[0], Skipped)
 
 
 def test_pods_belong_to_the_topmost_job_of_their_chain() -> None:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.names import MULTIKUEUE_CONTROLLER
+from kqueue.core.devices.counting import DeviceRules
+from kqueue.core.devices.values import DeviceMapping
 from kqueue.core.quota_requests import Counting
 from kqueue.jobs.switches import JobFeatures
+from kqueue.operations.devices import ClusterDevices
 from kqueue.operations.importing import plan as planning
 from kqueue.operations.importing.mapping import MappingRule
 from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, Skipped
@@ -25,11 +29,16 @@ def flavor_quotas(*flavors: str, resources: tuple[str, ...] = ("cpu",)) -> Objec
     return {"coveredResources": list(resources), "flavors": [{"name": f, "resources": quotas} for f in flavors]}
 
 
-def world(*groups: Object, checks: bool = False, **more: Any) -> ImportWorld:
-    """LocalQueue `main` leads to ClusterQueue `team`; nodes `n-a` and `n-b` are of the flavors `a` and `b`."""
+def world(*groups: Object, checks: Object | None = None, **more: Any) -> ImportWorld:
+    """LocalQueue `main` leads to ClusterQueue `team`; nodes `n-a` and `n-b` are of the flavors `a` and `b`.
+
+    `checks`: the flavors and the controller of each admission check of `team`.
+    """
     spec: Object = {"resourceGroups": list(groups) or [flavor_quotas("a", "b")]}
     if checks:
-        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": "c"}]}
+        listed = [{"name": name, "onFlavors": flavors} for name, (flavors, _) in checks.items()]
+        spec["admissionChecksStrategy"] = {"admissionChecks": listed}
+        more["checks"] = {name: {"spec": {"controllerName": controller}} for name, (_, controller) in checks.items()}
     settings: Object = {
         "local_queues": {("ns", "main"): "team", ("ns", "astray"): "nobody"},
         "cluster_queues": {"team": {"metadata": {"name": "team"}, "spec": spec}},
@@ -128,7 +137,7 @@ def marked(**annotations: str) -> Object:
         pytest.param(pod(), world(flavors={}), TO_MAIN, "ResourceFlavor a, which does not exist", id="no-flavor"),
         pytest.param(pod(memory="1Gi"), world(), TO_MAIN, "no quota for memory", id="a-resource-without-quota"),
         pytest.param(pod("n-c"), world(), TO_MAIN, "node n-c has the labels of no flavor in a, b", id="node-of-no-flavor"),
-        pytest.param(pod(), world(checks=True), TO_MAIN, "has admission checks", id="admission-checks"),
+        pytest.param(pod(), world(checks={"k": ([], MULTIKUEUE_CONTROLLER)}), TO_MAIN, "k has other clusters run", id="other-clusters"),
         pytest.param(pod(spec={"priorityClassName": "x"}), world(), TO_MAIN, "PriorityClass x, which does not exist",
                      id="no-priority-class"),
         pytest.param(marked(workload="w"), world(), TO_MAIN, "its job is queued", id="pod-of-a-queued-job"),
@@ -153,6 +162,48 @@ def reserved(step: ImportStep) -> Object:
     """The status of an admitted Workload."""
     condition = {"type": "QuotaReserved", "status": "True", "reason": "r", "message": "", "lastTransitionTime": None}
     return {"admission": admission_json(step.admission), "conditions": [condition]}
+
+
+def test_checks_of_the_flavors_are_those_that_count_as_passed() -> None:
+    checks: Object = {"every": ([], "x.io/a"), "of-a": (["a"], "x.io/a"), "of-b": (["b"], MULTIKUEUE_CONTROLLER)}
+    found = plan(pod(), world(checks=checks), TO_MAIN)
+    assert isinstance(found, ImportStep)
+    assert found.checks == ("every", "of-a")
+
+
+DRIVER = "gpu.example.com"
+CLAIMED = ImportSettings(
+    rules=[MappingRule(queue="main")],
+    devices=DeviceRules(mappings=(DeviceMapping(resource="gpus", classes=("gpu",)),)),
+)
+
+
+def claiming() -> tuple[Object, ClusterDevices]:
+    """A pod that runs with two devices, and the objects behind its claim."""
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
+    spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    devices = ClusterDevices(
+        classes=[{"metadata": {"name": "gpu"}, "spec": {}}],
+        templates=[{"metadata": {"name": "two", "namespace": "ns"}, "spec": spec}],
+    )
+    return pod(spec={"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "two"}]}), devices
+
+
+def test_devices_that_run_count_in_quota() -> None:
+    of, devices = claiming()
+    step = plan(of, world(flavor_quotas("a", resources=("cpu", "gpus")), devices=devices), CLAIMED)
+    assert isinstance(step, ImportStep)
+    assert dict(step.admission.pod_sets[0].usage) == {"cpu": 2000, "gpus": 2}
+    lacking = plan(of, world(devices=devices), CLAIMED)
+    assert isinstance(lacking, ImportProblem)
+    assert "no quota for gpus" in lacking.text
+
+
+def test_devices_that_cannot_be_counted_are_in_the_way() -> None:
+    of, _ = claiming()
+    found = plan(of, world(flavor_quotas("a", resources=("cpu", "gpus"))), CLAIMED)
+    assert isinstance(found, ImportProblem)
+    assert "ResourceClaimTemplate two does not exist" in found.text
 
 
 def test_who_is_to_stay_out_or_is_imported_already_is_skipped() -> None:

@@ -31,6 +31,7 @@ PACKAGES = {
     "authentication": "api/authentication/v1",
     "authorization": "api/authorization/v1",
     "storage": "api/storage/v1",
+    "resource": "api/resource/v1",
 }
 ROOTS = [
     "core.Namespace",
@@ -74,6 +75,10 @@ ROOTS = [
     "networking.IngressClass",
     "networking.NetworkPolicy",
     "storage.StorageClass",
+    "resource.DeviceClass",
+    "resource.ResourceClaim",
+    "resource.ResourceClaimTemplate",
+    "resource.ResourceSlice",
     "authentication.TokenReview",
     "authentication.TokenRequest",
     "authentication.SelfSubjectReview",

@@ -42,6 +42,10 @@ DAEMONSETS = GroupVersionResource("apps", "v1", "daemonsets")
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
 REPLICA_SETS = GroupVersionResource("apps", "v1", "replicasets")
 STATEFUL_SETS = GroupVersionResource("apps", "v1", "statefulsets")
+RESOURCE_SLICES = GroupVersionResource("resource.k8s.io", "v1", "resourceslices")
+RESOURCE_CLAIMS = GroupVersionResource("resource.k8s.io", "v1", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATES = GroupVersionResource("resource.k8s.io", "v1", "resourceclaimtemplates")
+DEVICE_CLASSES = GroupVersionResource("resource.k8s.io", "v1", "deviceclasses")
 CONTROLLER_REVISIONS = GroupVersionResource("apps", "v1", "controllerrevisions")
 
 

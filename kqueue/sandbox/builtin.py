@@ -143,6 +143,11 @@ OTHERS = (
           shown=columns.NETWORK_POLICIES),
     _kind("storage.k8s.io", "StorageClass", "storageclasses", short="sc", namespaced=False,
           shown=columns.STORAGE_CLASSES),
+    _kind("resource.k8s.io", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
+    _kind("resource.k8s.io", "ResourceSlice", "resourceslices", namespaced=False, generation=True,
+          selectable={"spec.nodeName": ("spec", "nodeName"), "spec.driver": ("spec", "driver")}),
+    _kind("resource.k8s.io", "ResourceClaim", "resourceclaims", status=True),
+    _kind("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates"),
 )  # fmt: skip
 NEW_EVENT = ServedKind(
     resource=GroupVersionResource("events.k8s.io", "v1", "events"),

@@ -218,6 +218,7 @@ MESSAGES: dict[tuple[str, str], str] = {
         ("policy", "policy", "PodDisruptionBudget Eviction"),
         ("networking", "networking.k8s.io", "Ingress IngressClass NetworkPolicy"),
         ("storage", "storage.k8s.io", "StorageClass"),
+        ("resource", "resource.k8s.io", "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice"),
         ("authentication", "authentication.k8s.io", "TokenReview TokenRequest SelfSubjectReview"),
         (
             "authorization",

@@ -1,13 +1,14 @@
-"""The subset of CEL that match conditions of admission webhooks need.
+"""The subset of CEL that match conditions of admission webhooks and selectors of devices need.
 
-The subset: `&&`, `||`, `!`, parentheses, `==`, `!=`, `in`, `has(...)`, text, integers, true, false, null,
-lists of these; paths such as `object.metadata.labels['a/b']` or `request.userInfo.username`, from the roots `object`,
-`oldObject` and `request`; `path.startsWith('a')`, `.endsWith`, `.contains`.  Any other expression is refused with an
-error when the webhook is registered; the real server runs all of CEL.
+The subset: `&&`, `||`, `!`, parentheses, `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `has(...)`, text, integers, true,
+false, null, lists of these; paths such as `object.metadata.labels['a/b']` or `request.userInfo.username`, from the
+roots `object`, `oldObject` and `request`, or `device`; `path.startsWith('a')`, `.endsWith`, `.contains`.  Any other
+expression is refused with an error when the webhook is registered; the real server runs all of CEL.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +18,19 @@ Node = Callable[[Scope], Any]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>-?\d+)|(?P<word>[A-Za-z_]\w*)"""
-    r"""|(?P<sign>&&|\|\||==|!=|[!().,\[\]]))"""
+    r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[<>!().,\[\]]))"""
 )
 _ROOTS = frozenset(("object", "oldObject", "request"))
 _METHODS: dict[str, Callable[[str, str], bool]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
     "contains": str.__contains__,
+}
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _LITERALS = {"true": True, "false": False, "null": None}
 _DEEPEST = 32
@@ -33,14 +40,14 @@ class ExpressionError(ValueError):
     """The expression is outside of the subset, or cannot be evaluated on this object."""
 
 
-def compiled(text: str) -> Callable[[Scope], bool]:
-    """Return a function from the roots' values to true or false.
+def compiled(text: str, *, roots: frozenset[str] = _ROOTS) -> Callable[[Scope], bool]:
+    """Return a function from the values of `roots` to true or false.
 
     Raises:
         ExpressionError: the text is outside of the subset.  The returned function raises it for a missing field, and
             for a result that is neither true nor false.
     """
-    parser = _Parser(text)
+    parser = _Parser(text, roots)
     node = parser.alternatives(0)
     if parser.position < len(parser.tokens):
         raise parser.complaint()
@@ -57,8 +64,8 @@ def compiled(text: str) -> Callable[[Scope], bool]:
 class _Parser:
     """Recursive descent; one method per level of precedence."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, roots: frozenset[str]) -> None:
+        self.text, self._roots = text, roots
         self.tokens: list[tuple[str, str]] = []
         self.position = 0
         at = 0
@@ -110,7 +117,7 @@ class _Parser:
 
     def comparison(self, depth: int) -> Node:
         left = self.negation(depth)
-        sign = self.take("==", "!=", "in")
+        sign = self.take("==", "!=", *_ORDER, "in")
         if not sign:
             return left
         right = self.negation(depth)
@@ -119,8 +126,10 @@ class _Parser:
                 return lambda scope: left(scope) == right(scope)
             case "!=":
                 return lambda scope: left(scope) != right(scope)
-            case _:
+            case "in":
                 return lambda scope: _member(left(scope), right(scope))
+            case _:
+                return lambda scope: _ORDER[sign](*_ordered(left(scope), right(scope)))
 
     def negation(self, depth: int) -> Node:
         if depth > _DEEPEST:
@@ -162,7 +171,7 @@ class _Parser:
 
     def path(self, *, maybe: bool) -> Node:
         root = self.word()
-        if root not in _ROOTS:
+        if root not in self._roots:
             self.position -= 1
             raise self.complaint()
         keys: list[str] = []
@@ -228,6 +237,12 @@ def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise ExpressionError(f"{value!r} is not text")
     return value
+
+
+def _ordered(left: Any, right: Any) -> tuple[Any, Any]:
+    if type(left) is not type(right) or not isinstance(left, int | str) or isinstance(left, bool):
+        raise ExpressionError(f"{left!r} and {right!r} have no order")
+    return left, right
 
 
 def _member(item: Any, collection: Any) -> bool:

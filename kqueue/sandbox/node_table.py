@@ -130,9 +130,14 @@ class NodeTable:
         self._apply(node, requests, +1)
         return True
 
-    def find(self, fit: PodFit) -> str | NoFit:
-        """Return the eligible node with the most free resources (tie: the older row), or the reason for none."""
+    def find(self, fit: PodFit, *, among: Collection[str] | None = None, otherwise: str = "") -> str | NoFit:
+        """Return the eligible node with the most free resources (tie: the older row), or the reason for none.
+
+        `among`: the nodes that may be chosen, None: all of them; `otherwise` is the cause that others may not.
+        """
         eligible = self._eligible_for(fit)
+        if among is not None:
+            eligible = self._restricted(eligible, among, otherwise)
         rows = eligible.rows
         if rows.size:
             fits = np.ones(rows.size, dtype=np.bool_)
@@ -143,6 +148,11 @@ class NodeTable:
                 return self._names[int(rows[fits][np.argmax(self._score[rows[fits]])])]
         short = [(f"Insufficient {r}" if r != "pods" else "Too many pods", n) for r, n in self._short(fit, rows) if n]
         return NoFit(len(self._nodes), (*eligible.causes, *short))
+
+    def _restricted(self, eligible: _Eligible, among: Collection[str], otherwise: str) -> _Eligible:
+        kept = np.array([row for row in eligible.rows if self._names[int(row)] in among], dtype=np.intp)
+        missed = eligible.rows.size - kept.size
+        return _Eligible(kept, (*eligible.causes, *([(otherwise, missed)] if missed else [])))
 
     def _short(self, fit: PodFit, rows: npt.NDArray[np.intp]) -> Iterable[tuple[str, int]]:
         for resource, asked in fit.requests:

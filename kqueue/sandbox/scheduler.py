@@ -1,7 +1,8 @@
 """The simulated scheduler: binds ungated pods to nodes that fit, or writes the reason that none fits.
 
-It implements the rules that queueing depends on (gates, selectors, required affinity, taints, requests, priority
-order), and leaves out the rest of the stock scheduler: preferences, spreading constraints, volumes, preemption.
+It implements the rules that queueing depends on (gates, selectors, required affinity, taints, requests, claims for
+devices, priority order), and leaves out the rest of the stock scheduler: preferences, spreading constraints, volumes,
+preemption.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kqueue.errors import ApiError, NotFoundError
 from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.timetable import Timetable
 from kqueue.sandbox.api import PODS, Api, GroupVersionResource, Object
+from kqueue.sandbox.claims import NO_DEVICES, Claims, has_claims
 from kqueue.sandbox.json_object import is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
@@ -47,8 +49,8 @@ class Scheduler:
     when pods appear, when resources become free and when nodes change.
     """
 
-    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, clock: Clock) -> None:
-        self._api, self._clock = api, clock
+    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, claims: Claims, clock: Clock) -> None:
+        self._api, self._clock, self._claims = api, clock, claims
         self._pods, self._nodes = pods, nodes
         self._table = NodeTable()
         self._homes: dict[str, str] = {}  # UID of a charged pod -> its node
@@ -61,6 +63,7 @@ class Scheduler:
         self._retries = Timetable(clock, self._look_again)
         pods.on_change(self._on_pod)
         nodes.on_change(self._on_node)
+        claims.on_change(self._work.set)
 
     @property
     def idle(self) -> bool:
@@ -139,6 +142,7 @@ class Scheduler:
         self._table.charge(node, uid, requests)
 
     def _release(self, uid: str) -> None:
+        self._claims.forget(uid)
         node = self._homes.pop(uid, None)
         if node is not None and self._table.release(node, uid) and self._waiting:
             self._work.set()
@@ -158,16 +162,28 @@ class Scheduler:
                 continue
             fit = waiting.fit
             look = (fit.shape, fit.requests)
-            found = failed.get(look) or self._table.find(fit)
+            found = self._with_devices(fit) if has_claims(fit.pod) else failed.get(look) or self._table.find(fit)
             if not isinstance(found, NoFit):
                 self._charge(found, uid_of(fit.pod), fit.requests)
                 await self._spawn(group, fit.pod, partial(self._bind, fit.pod, found))
                 continue
-            failed[look] = found
+            if not has_claims(fit.pod):
+                failed[look] = found
             kinds = tuple(cause for cause, _ in found.causes)
             if waiting.reported_causes != kinds:  # a change of the numbers alone is not written
                 waiting.reported_causes = kinds
                 await self._spawn(group, fit.pod, partial(self._say_unschedulable, fit.pod, found))
+
+    def _with_devices(self, fit: PodFit) -> str | NoFit:
+        """Return the node for a pod with claims, and keep its devices there; or the reason for none."""
+        pod = self._pods.get(key_of(fit.pod)) or fit.pod  # its status names the claims
+        plan = self._claims.plan(pod)
+        if isinstance(plan, str):
+            return self._table.find(fit, among=(), otherwise=plan)
+        found = self._table.find(fit, among=plan.by_node, otherwise=NO_DEVICES)
+        if not isinstance(found, NoFit):
+            self._claims.assume(pod, plan, found)
+        return found
 
     def _rank(self, key: str) -> tuple[int, str]:
         pod = self._waiting[key].fit.pod
@@ -211,6 +227,8 @@ class Scheduler:
 
     async def _bind(self, pod: Object, node: str) -> Object:
         namespace, name = split_key(key_of(pod))
+        if has_claims(pod):
+            await self._claims.allocate(self._api.get(PODS, name, namespace=namespace))
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",

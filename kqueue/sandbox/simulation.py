@@ -26,6 +26,7 @@ from kqueue.sandbox.api import (
     Api,
     Object,
 )
+from kqueue.sandbox.claims import Claims
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.daemon_set import DaemonSetController
 from kqueue.sandbox.deployment import DeploymentController
@@ -73,7 +74,7 @@ class ClusterSimulation:
         self._job_sets = Mirror(api, JOB_SETS, clock)
         self._deployments, self._replica_sets = Mirror(api, DEPLOYMENTS, clock), Mirror(api, REPLICA_SETS, clock)
         self._stateful_sets = Mirror(api, STATEFUL_SETS, clock)
-        self._mirrors = (
+        self._mirrors: tuple[Mirror, ...] = (
             *(self._pods, self._nodes, self._jobs, self._job_sets),
             *(self._daemon_sets, self._deployments, self._replica_sets, self._stateful_sets),
         )
@@ -140,8 +141,12 @@ class ClusterSimulation:
             lifecycle = NodeLifecycle(api, pods=pods, nodes=nodes, clock=clock, options=self._options.nodes)
             self._add(lifecycle.run(), lifecycle.nodes_loop, lifecycle.pods_loop)
         if "scheduler" in parts:
-            self._scheduler = Scheduler(api, pods=pods, nodes=nodes, clock=clock)
+            claims = Claims(api, pods=pods, clock=clock)
+            self._scheduler = Scheduler(api, pods=pods, nodes=nodes, claims=claims, clock=clock)
             self._add(self._scheduler.run())
+            self._add(claims.run(), claims.loop)
+            self._mirrors += tuple(claims.mirrors)
+            mirrors += claims.mirrors
         if "kubelet" in parts:
             kubelet = Kubelet(api, pods=pods, nodes=nodes, clock=clock, options=self._options.kubelet)
             self._add(kubelet.run(), kubelet.loop)

@@ -1,7 +1,6 @@
 """Jobs that claim devices go the whole road, on both control planes.
 
-The real one allocates the devices; the sandbox has neither drivers nor allocation, and does not serve the kinds until
-the test defines them, as a cluster before Kubernetes 1.34.
+Their schedulers allocate the devices.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ from typing import Any
 import pytest
 
 from kqueue.config import Timings, parse
-from kqueue.controllers import resources
-from kqueue.kinds import Kind
 from kqueue.manager.process import Flags, running
-from kqueue.runtime.resources import ResourceType
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
-from tests.integration.controlplane.cluster import CRDS, Cluster
+from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.doubles import definition
 from tests.integration.road import Object, Road, hosts_of, job, make_road
 
 pytestmark = pytest.mark.slow
@@ -32,12 +27,6 @@ FAST = Timings(
 )
 CLASS, DRIVER, QUOTA = "kqueue-test", "gpu.example.com", "example.com/gpus"
 DEVICES = "/apis/resource.k8s.io/v1"
-KINDS = (
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.RESOURCE_CLAIMS,
-    resources.RESOURCE_SLICES,
-    resources.DEVICE_CLASSES,
-)
 CONFIGURATION = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -47,38 +36,24 @@ resources: {{deviceClassMappings: [{{name: {QUOTA}, deviceClassNames: [{CLASS}]}
 LONG = 600
 
 
-def kind_definition(resource: ResourceType) -> Object:
-    made = definition(
-        Kind(framework="", group=resource.group, version=resource.version, kind=resource.kind, plural=resource.plural)
-    )
-    made["spec"]["scope"] = "Namespaced" if resource.namespaced else "Cluster"
-    return made
-
-
-async def serve(cluster: Cluster) -> None:
-    """The API server serves the kinds from here on."""
-    if await cluster.exists(f"{DEVICES}/deviceclasses"):
-        return
-    for resource in KINDS:
-        await cluster.request("POST", CRDS, kind_definition(resource))
-    for resource in KINDS:
-        await cluster.until(f"{DEVICES}/{resource.plural}", lambda _: True, what=f"{resource.plural} are served")
-
-
 def typed(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-async def offer(cluster: Cluster, nodes: list[str], *, each: int = 2) -> None:
-    """A class, and its devices on each of these nodes."""
+async def begin(cluster: Cluster) -> None:
+    """A class of devices."""
     selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
     await cluster.request("POST", f"{DEVICES}/deviceclasses", typed("DeviceClass", CLASS, {"selectors": selectors}))
+
+
+async def offer(cluster: Cluster, nodes: list[str], *, each: int = 2, first: int = 0) -> None:
+    """Devices of the class on each of these nodes, with indexes from `first` on."""
     for node in nodes:
         spec = {
             "driver": DRIVER,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"gpu-{i}", "attributes": {"index": {"int": i}}} for i in range(each)],
+            "devices": [{"name": f"gpu-{i}", "attributes": {"index": {"int": first + i}}} for i in range(each)],
         }
         await cluster.request("POST", f"{DEVICES}/resourceslices", typed("ResourceSlice", f"of-{node}", spec))
 
@@ -114,8 +89,8 @@ def claiming(road: Road, name: str, *, pods: int) -> Object:
 
 @asynccontextmanager
 async def world(plane: Plane, *, quota: int) -> AsyncIterator[Road]:
-    """Two racks of two hosts, a tenant with quota for devices, and kqueue; then the kinds, if they are not there."""
-    road = await make_road(plane.cluster, shape=(1, 2, 2))
+    """Three racks of two hosts, a tenant with quota for devices, and kqueue."""
+    road = await make_road(plane.cluster, shape=(1, 3, 2))
     quotas = [{"name": "cpu", "nominalQuota": "100"}, {"name": QUOTA, "nominalQuota": str(quota)}]
     flavor = {"name": "gpu", "resources": quotas}
     await road.change_queue(resourceGroups=[{"coveredResources": ["cpu", QUOTA], "flavors": [flavor]}])
@@ -124,7 +99,6 @@ async def world(plane: Plane, *, quota: int) -> AsyncIterator[Road]:
     try:
         async with running(parse(CONFIGURATION, source="test"), flags, timings=FAST) as process:
             await process.operator.ready.wait()
-            await serve(road.cluster)
             yield road
     finally:
         for collection in ("resourceslices", "deviceclasses"):
@@ -165,11 +139,13 @@ async def until_bound(road: Road, name: str, hosts: set[str]) -> None:
 async def test_a_gang_gets_the_rack_with_free_devices(either_plane: Plane) -> None:
     """It waits for its template, then gets quota and hosts by its devices; the next one waits for devices, then quota.
 
-    All hosts have room for the other requests of the pods.
+    All hosts have room for the other requests of the pods, and the third rack has devices that do not match.
     """
     async with world(either_plane, quota=8) as road:
         first, second = [f"node-0-{rack}-{host}" for rack in (0,) for host in (0, 1)], ["node-0-1-0", "node-0-1-1"]
+        await begin(road.cluster)
         await offer(road.cluster, [*first, *second])
+        await offer(road.cluster, ["node-0-2-0", "node-0-2-1"], first=-2)
         held = await hold(road, first[0])
         await road.cluster.request("POST", road.jobs, claiming(road, "early", pods=2))
         waiting = await road.until_workload("early", "QuotaReserved", status="False", reason="Misconfigured")
@@ -201,6 +177,7 @@ async def test_a_gang_gets_the_rack_with_free_devices(either_plane: Plane) -> No
 async def test_claims_that_cannot_be_counted_are_told(either_plane: Plane) -> None:
     """With the field and the remedy; a corrected template lets the Job run."""
     async with world(either_plane, quota=8) as road:
+        await begin(road.cluster)
         await offer(road.cluster, ["node-0-0-0"])
         templates = f"{DEVICES}/namespaces/{road.namespace}/resourceclaimtemplates"
         every: Object = {

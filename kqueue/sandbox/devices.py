@@ -68,7 +68,7 @@ class DeviceInventory:
         self._by_node: dict[str, list[OfferedDevice]] = {}
         for device in self.devices:
             self._by_node.setdefault(device.node, []).append(device)
-        self._totals = {
+        self._totals: dict[tuple[str, ...], int] = {
             (each["spec"]["driver"], each["spec"]["pool"]["name"], one["name"], name): amount(counter["value"], "")
             for each in complete
             for one in each["spec"].get("sharedCounters") or ()

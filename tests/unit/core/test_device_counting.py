@@ -333,7 +333,7 @@ def test_a_device_without_a_value_keeps_the_devices_beside_it_out() -> None:
     """kube-scheduler fails on such a host; those of other hosts are enough here."""
     asked = f"device.attributes['{DRIVER}'].model == 'big'"
     world = Matches({each.name: each for each in CLASSES}.get)
-    parts = {"driver": "", "generation": 1, "slices": 1}
+    parts: dict[str, Any] = {"driver": "", "generation": 1, "slices": 1}
     odd = Device(driver=DRIVER, pool="n2", name="odd")
     world.offer(
         [

@@ -134,8 +134,16 @@ def test_a_debt_is_paid_by_the_seconds_that_follow() -> None:
     assert budget.refill() == {"b"}
     assert budget.spend("b", 1)
     assert not budget.spend("a", 1)  # its own debt lasts longer
-    assert budget.is_used
     for _ in range(10):
         budget.refill()
-    assert not budget.is_used
     assert budget.spend("a", 1)
+
+
+def test_a_budget_says_whether_it_is_whole() -> None:
+    budget = WorkBudget(100)
+    found = [budget.is_used]
+    budget.spend("a", 150)
+    for _ in range(2):
+        budget.refill()
+        found.append(budget.is_used)
+    assert found == [False, True, False]

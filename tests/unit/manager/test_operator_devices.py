@@ -187,3 +187,34 @@ async def test_a_pod_of_a_workload_leaves_its_host_alone_until_it_runs(make: Mak
 
     assert operator.cache.ledger.nodes["n1"].allocatable[ROW] == 2
     await operator._intake.close()
+
+
+async def test_selectors_that_have_used_their_time_are_tried_a_second_later(make: Make) -> None:
+    """Of the workloads, those of the namespace that had to wait."""
+    operator = make()
+    clock = operator.manager.clock
+    assert isinstance(clock, FakeClock)
+    watch_of(operator, "DeviceClass").put("gpu", device_class())
+    names = [f"d{i}" for i in range(100)]
+    watch_of(operator, "ResourceSlice").put("of-n1", resource_slice("n1", *names))
+    long = [{"cel": {"expression": f"'{i:0>9000}' != device.driver"}} for i in range(2)]
+    for i, selector in enumerate(long):
+        watch_of(operator, "ResourceClaimTemplate").put(f"ns/t{i}", template(name=f"t{i}", selectors=[selector]))
+    operator.watches.workloads.store.put("ns/plain", make_workload())
+    for i in range(2):
+        claims = [{"name": "c", "resourceClaimTemplateName": f"t{i}"}]
+        operator.watches.workloads.store.put(f"ns/w{i}", make_workload(pod={"resourceClaims": claims}))
+    problems = [operator.cache.requests.problem(one) for one in operator.watches.workloads.store.values()]
+    (work,) = [c for c in operator.manager.controllers if c.name == "devices"]
+    (requests,) = [c for c in operator.manager.controllers if c.name == "requests"]
+    while len(requests.queue):
+        key = await requests.queue.get()
+        assert key is not None
+        requests.queue.done(key)
+    await clock.advance(1.0)
+    due = [await work.queue.get() for _ in range(len(work.queue))]
+    await work._reconcile("refill")
+
+    assert [("used the time" in problem) for problem in problems] == [False, False, True]
+    assert "refill" in due
+    assert queued(operator, "requests") == 2

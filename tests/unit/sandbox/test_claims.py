@@ -16,6 +16,7 @@ from kqueue.sandbox.api import (
 )
 from kqueue.sandbox.claims import NO_CLAIM, NO_DEVICES
 from kqueue.sandbox.devices import DeviceInventory, TakenDevices
+from kqueue.sandbox.expression import ExpressionError, compiled
 from tests.unit.sandbox.simulated_world import NAMESPACE, RUN, World, condition_of, make_pod, simulated
 
 DRIVER = "gpu.example.com"
@@ -210,3 +211,22 @@ def test_devices_of_incomplete_pools_are_not_there() -> None:
     lacking = sliced("n", device("a"))
     lacking["spec"]["pool"]["resourceSliceCount"] = 2
     assert allocated(asks(), lacking) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("device.size < 3", True), ("device.size <= 2", True), ("device.size > 2", False), ("device.size >= 2", True),
+        ("device.size > 1 && device.name < 'b'", True),
+    ],
+)  # fmt: skip
+def test_selectors_compare_numbers_and_texts(text: str, want: bool) -> None:
+    assert compiled(text, roots=frozenset({"device"}))({"device": {"size": 2, "name": "a"}}) is want
+
+
+def test_what_has_no_order_is_not_compared() -> None:
+    program = compiled("device.size < device.name", roots=frozenset({"device"}))
+    with pytest.raises(ExpressionError, match="have no order"):
+        program({"device": {"size": 2, "name": "a"}})
+    with pytest.raises(ExpressionError):
+        compiled("object.metadata.name == 'a'", roots=frozenset({"device"}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -152,6 +152,20 @@ async def test_a_job_that_is_suspended_before_its_queue_is_left_alone(sandbox: S
     assert "Job j was stopped or ended meanwhile" in problem
     assert QUEUE not in await labels(client)
     assert await client.list_json(WORKLOADS, "default") == []
+
+
+async def test_checks_are_passed_at_the_admission(client: Client) -> None:
+    """Their controllers have nothing to answer: the job runs."""
+    await begin(client)
+    step = replace(await planned(client), checks=("budget", "place"))
+    assert await run(client, step) == [""]
+    [workload] = await client.list_json(WORKLOADS, "default")
+    states = [(one["name"], one["state"]) for one in workload["status"]["admissionChecks"]]
+    admitted = [c["status"] for c in workload["status"]["conditions"] if c["type"] == "Admitted"]
+
+    assert states == [("budget", "Ready"), ("place", "Ready")]
+    assert all("ran before it was imported" in one["message"] for one in workload["status"]["admissionChecks"])
+    assert admitted == ["True"]
 
 
 async def test_other_writers_of_a_pod_do_not_disturb(sandbox: Sandbox, client: Client) -> None:

@@ -111,6 +111,8 @@ TRAINING_RUNTIMES = (
 """The kinds of runtimes, whose templates TrainJobs fill in."""
 JOB_SETS = ReadKind(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", plural="jobsets")
 """JobSets, as objects that TrainJobs are run as."""
+RAY_CLUSTERS = ReadKind(group="ray.io", version="v1", kind="RayCluster", plural="rayclusters")
+"""RayClusters, as objects that RayJobs and RayServices run in."""
 
 
 def _kubeflow(version: str, kind: str, *makes: GroupKind, managed_by: str = "spec.runPolicy.managedBy") -> Kind:
@@ -220,6 +222,7 @@ _ROWS = (
         plural="rayjobs",
         managed_by="spec.managedBy",
         makes=frozenset({_RAY_CLUSTER, _BATCH_JOB}),  # a Job submits it
+        reads=(RAY_CLUSTERS,),
     ),
     Kind(
         framework="ray.io/raycluster",
@@ -240,6 +243,7 @@ _ROWS = (
         plural="rayservices",
         managed_by="spec.managedBy",
         makes=frozenset({_RAY_CLUSTER}),
+        reads=(RAY_CLUSTERS,),
         viewers=NO_BATCH_USERS,
     ),
     Kind(

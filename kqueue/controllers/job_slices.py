@@ -20,9 +20,10 @@ from kqueue.controllers.workload_steps import WorkloadSteps, as_json
 from kqueue.errors import NotFoundError
 from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, objects, text
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import JobKind, ScaledKind
 from kqueue.jobs.slices import SlicePlan, SliceStep
 from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.workload import workload_name_of
 
 JSON = dict[str, Any]
 
@@ -189,6 +190,9 @@ class JobSlices:
             self._workload.updated(job, wants, "to the job's pods")
             return _ACTED
         if plan.step is SliceStep.GROW:
+            if isinstance(self._kind, ScaledKind) and (patch := self._kind.revise(job)):
+                await self._writes.patch(job, patch)
+                return _ACTED
             if not self._workload.just_made(job):
                 await self._grow(job, pod_sets, wants)
             return Settled(runs, acted=False)
@@ -202,6 +206,7 @@ class JobSlices:
         now = await self._steps.read(older)
         if now is None:
             raise NotFoundError(f"Workload {model.workload_key(older)} is gone, it cannot be replaced")
+        taken = {w.metadata.name for w in self._workload.owned(job_key(job))}
 
         def change(new: JSON) -> JSON:
             annotations = {
@@ -209,11 +214,12 @@ class JobSlices:
                 names.WORKLOAD_SLICE_NAME_ANNOTATION: slices.origin_of(now),
                 names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: model.workload_key(older),
             }
+            name = workload_name_of(self._kind, job, self._switches, taken=taken)
             same = slices.with_counts(objects(now, "spec", "podSets"), slices.counts_of(pod_sets))
             queue = {"queueName": text(now, "spec", "queueName")}
             return {
                 **new,
-                "metadata": {**mapping(new, "metadata"), "annotations": annotations},
+                "metadata": {**mapping(new, "metadata"), "name": name, "annotations": annotations},
                 "spec": {**mapping(new, "spec"), **queue, "podSets": same},
             }
 

@@ -18,7 +18,7 @@ from kqueue.core.topology import NodeFacts
 from kqueue.jobs.catalog import BY_FRAMEWORK, child_labels
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobKind
-from kqueue.kinds import FRAMEWORKS, GroupKind, kinds_between
+from kqueue.kinds import FRAMEWORKS, GroupKind, framework_of, kinds_between
 from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Projection, Reflector, Selection, WatchSettings
@@ -125,8 +125,8 @@ class Watches:
         selector = queued(manages_all=manages_all)
         for kind in kinds_on:
             self.jobs[kind.framework] = self.watch_owners(resource_of(kind), selector=selector)
-            self._watch_others(kind.framework)
         for kind in kinds_on:
+            self._watch_others(kind.framework, manages_all=manages_all)
             self._watch_between(kind.framework, manages_all=manages_all)
         if manages_all or BatchJob.framework not in self.jobs:
             return
@@ -140,10 +140,17 @@ class Watches:
                     suffix=f"-of-{parent.rpartition('/')[2]}",
                 )
 
-    def _watch_others(self, framework: str) -> None:
+    def _watch_others(self, framework: str, *, manages_all: bool) -> None:
+        """Watch the objects that jobs of a framework refer to, where no other watch has them."""
         for kind in FRAMEWORKS[framework].reads if framework in FRAMEWORKS else ():
-            if (kind.group, kind.kind) not in self.others:
-                self.others[kind.group, kind.kind] = self.watch_owners(read_resource(kind), selector="")
+            queued_themselves = framework_of(kind.group, kind.kind) in self.jobs
+            if (kind.group, kind.kind) in self.others or (queued_themselves and manages_all):
+                continue
+            self.others[kind.group, kind.kind] = self.watch_owners(
+                read_resource(kind),
+                selector=f"!{names.QUEUE_NAME_LABEL}" if queued_themselves else "",
+                suffix=f"-of-{framework.rpartition('/')[2]}" if queued_themselves else "",
+            )
 
     def _watch_between(self, framework: str, *, manages_all: bool) -> None:
         """Watch the objects that jobs of a framework are run as, where no other watch has them."""
@@ -178,7 +185,11 @@ class Watches:
         jobs = self.jobs_by_kind()
         found = {between.group_kind: jobs.get(between.group_kind, []) for between in kinds_between(kind.framework)}
         for read in row.reads if row is not None else ():
-            found[read.group, read.kind] = [self.others[read.group, read.kind].store]
+            seen = self.others.get((read.group, read.kind))
+            found[read.group, read.kind] = [
+                *jobs.get((read.group, read.kind), []),
+                *([seen.store] if seen is not None else []),
+            ]
         return found
 
 

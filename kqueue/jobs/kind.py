@@ -249,6 +249,19 @@ class ExceptionalKind(JobKind, Protocol):
 
 
 @runtime_checkable
+class ScaledKind(JobKind, Protocol):
+    """A kind of job whose pods another object scales, while the job itself stays as it is."""
+
+    def revision(self, job: JSON) -> str:
+        """Return the written revision of that object, a part of the names of Workloads; empty: none is written."""
+        ...
+
+    def revise(self, job: JSON) -> Patch:
+        """Return the patch of the job that writes the present revision of that object; empty: it is written."""
+        ...
+
+
+@runtime_checkable
 class CompletedKind(JobKind, Protocol):
     """A kind of job to whose objects the API server adds fields that only fit that one object."""
 

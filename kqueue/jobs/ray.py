@@ -1,7 +1,8 @@
 """The adapters of RayCluster, RayJob and RayService (ray.io/v1): one pod set for the head, and one per worker group.
 
 KubeRay creates the RayCluster of a RayJob and of a RayService, and a batch Job that submits a RayJob; their pods count
-as pods of the object above them.
+as pods of the object above them.  An autoscaler changes the numbers of workers in the RayCluster alone, so an elastic
+object above one has the numbers that its RayCluster has.
 """
 
 from __future__ import annotations
@@ -10,15 +11,29 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import names, ray_names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
-from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, sequence, text
+from kqueue.jobs.ancestry import controller_uid
+from kqueue.jobs.fields import (
+    JSON,
+    annotations_of,
+    condition_status,
+    flag,
+    labels_of,
+    mapping,
+    objects,
+    sequence,
+    text,
+    whole,
+)
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
+from kqueue.jobs.others import Reference, other
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.ray_cluster_spec import CLEANUP_TEMPLATE, SUBMITTER_CONTAINER, RayClusterSpec
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.templated import TemplatePart, TemplatesInPlace
+from kqueue.kinds import RAY_CLUSTERS
 from kqueue.kube import names as kube_names
 
 SUBMITTER, SUBMITTER_PATH = "submitter", "spec.submitterPodTemplate"
@@ -37,6 +52,7 @@ class RayObject(TemplatesInPlace):
     """
 
     own_controller = kube_names.RAY_CONTROLLER
+    _elastic = True
 
     def __init__(self, kind: str, spec: tuple[str, ...]) -> None:
         name = kind.lower()
@@ -98,12 +114,16 @@ class RayObject(TemplatesInPlace):
         yield from super().shape_problems(job)
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Check what other kinds check, and autoscaling; an update only of an object that is or was queued."""
+        """Check what other kinds check, autoscaling, and the gates of elastic jobs; an update only of an object that is
+        or was queued.
+        """
         if mapping(new, "metadata").get("deletionTimestamp") or not _is_checked(new, old, around):
             return []
         found = super().problems(new, old, around)
         if rules.managed(new, around):
             found += self._autoscaling_problems(new, around.switches)
+            if self._gated_when_made and rules.is_elastic(new, around.switches):
+                found += _gate_problems(self._cluster(new).parts())
         return found
 
     def _cluster(self, job: JSON) -> RayClusterSpec:
@@ -114,18 +134,46 @@ class RayObject(TemplatesInPlace):
         if not cluster.autoscales:
             return
         at = f"{cluster.at}.enableInTreeAutoscaling"
-        if not self._elastic:
-            yield FieldError(at, "must be false: kqueue follows the number of workers of a RayCluster only", True)
-        elif not rules.is_elastic(job, switches):
+        if not rules.is_elastic(job, switches):
             yield FieldError(at, f'needs {_SLICES}: "true", so that added workers wait for quota', True)
         elif self.managed_by(job) == names.MULTIKUEUE_CONTROLLER:
             yield FieldError("spec.managedBy", f"cannot be used together with {at}; remove one", self.managed_by(job))
 
 
+class RayAbove(RayObject):
+    """The base of the adapters of kinds that run in a RayCluster which KubeRay makes."""
+
+    def reads(self, job: JSON) -> tuple[Reference, ...]:
+        """Return the RayCluster of an elastic object that runs and scales by itself."""
+        if self.is_suspended(job) or not rules.asks_for_slices(job) or not RayClusterSpec(self._spec, job).autoscales:
+            return ()
+        return (Reference(RAY_CLUSTERS, text(job, "metadata", "namespace"), self._cluster_name(job)),)
+
+    def revision(self, job: JSON) -> str:
+        """Return the generation of the RayCluster that was written last."""
+        return annotations_of(job).get(ray_names.RAYCLUSTER_GENERATION_ANNOTATION, "")
+
+    def revise(self, job: JSON) -> Patch:
+        """Return the patch that writes the generation of the RayCluster, if it has one and another one is written."""
+        generation = whole(self._runs(job), "metadata", "generation")
+        if generation is None or str(generation) == self.revision(job):
+            return {}
+        return {"metadata": {"annotations": {ray_names.RAYCLUSTER_GENERATION_ANNOTATION: str(generation)}}}
+
+    def _cluster(self, job: JSON) -> RayClusterSpec:
+        return RayClusterSpec(self._spec, job, self._runs(job))
+
+    def _runs(self, job: JSON) -> JSON:
+        """Return the RayCluster that KubeRay made for the object and that has the numbers of workers; empty: none."""
+        for reference in self.reads(job):
+            found = other(job, reference)
+            if found is not None and controller_uid(found) == text(job, "metadata", "uid"):
+                return found
+        return {}
+
+
 class RayCluster(RayObject):
     """The adapter of RayCluster, whose workers may be scaled while it runs."""
-
-    _elastic = True
 
     def __init__(self) -> None:
         super().__init__("RayCluster", ("spec",))
@@ -144,19 +192,14 @@ class RayCluster(RayObject):
         waits = kube_names.RAY_CLEANUP_FINALIZER in sequence(meta, "finalizers")
         return switches.ray_redis_cleanup and waits and bool(meta.get("deletionTimestamp"))
 
-    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Check also that the templates of an elastic cluster have the gate that keeps added workers waiting."""
-        found = super().problems(new, old, around)
-        if rules.managed(new, around) and rules.is_elastic(new, around.switches) and _is_checked(new, old, around):
-            found += _gate_problems(self.parts(new))
-        return found
-
     def _cluster_name(self, job: JSON) -> str:
         return text(job, "metadata", "name")
 
 
-class RayJob(RayObject):
+class RayJob(RayAbove):
     """The adapter of RayJob.  A job that runs in a RayCluster that exists is not queued."""
+
+    _gated_when_made = False  # as in Kueue; a job that is unsuspended by hand is stopped
 
     def __init__(self) -> None:
         super().__init__("RayJob", ("spec", "rayClusterSpec"))
@@ -255,7 +298,7 @@ class RayJob(RayObject):
         return empty and template.get("spec") == self._default_submitter(job)["spec"]
 
 
-class RayService(RayObject):
+class RayService(RayAbove):
     """The adapter of RayService, which serves until it is deleted."""
 
     flag = ("spec", "rayClusterConfig", "suspend")
@@ -303,7 +346,7 @@ def _gate_problems(parts: Sequence[TemplatePart]) -> Iterator[FieldError]:
     for part in parts:
         gates = objects(part.template, "spec", "schedulingGates")
         if not any(gate.get("name") == names.ELASTIC_JOB_GATE for gate in gates):
-            said = f"must contain {names.ELASTIC_JOB_GATE} in an elastic cluster, so that added pods wait for quota"
+            said = f"must contain {names.ELASTIC_JOB_GATE} in an elastic object, so that added pods wait for quota"
             yield FieldError(f"{part.path}.spec.schedulingGates", said)
 
 

@@ -7,10 +7,11 @@ Redis in its place at the end; the pod set of the head requests enough for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kqueue.api import names
+from kqueue.api.bounds import INT32_MAX
 from kqueue.config.object_path import put
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import FieldError
@@ -47,6 +48,9 @@ class RayClusterSpec:
     """Path of the spec in its object."""
     job: JSON
     """The object."""
+    runs: JSON = field(default_factory=dict)
+    """The RayCluster that the object runs in; its autoscaler changes the numbers of workers there; empty: there is
+    none, or it is the object."""
 
     @property
     def at(self) -> str:
@@ -113,14 +117,22 @@ class RayClusterSpec:
         return f"{self.at}.workerGroupSpecs[{number}].{field}"
 
     def _group(self, number: int, group: Mapping[str, Any]) -> TemplatePart:
-        replicas, hosts = whole(group, "replicas"), whole(group, "numOfHosts")
         return TemplatePart(
             name=text(group, "groupName").lower(),
             path=self._group_path(number, "template"),
             template=mapping(group, "template"),
-            count=(1 if replicas is None else replicas) * max(1, hosts or 1),
+            count=_pods(group, self._replicas(group)),
             count_path=self._group_path(number, "replicas"),
         )
+
+    def _replicas(self, group: Mapping[str, Any]) -> int | None:
+        """Return the written number of replicas of a group: that of the RayCluster, if it has a possible one."""
+        for running in objects(self.runs, "spec", "workerGroupSpecs"):
+            now = whole(running, "replicas")
+            same = running.get("groupName") == group.get("groupName")
+            if same and now is not None and 0 <= _pods(group, now) <= INT32_MAX:
+                return now
+        return whole(group, "replicas")
 
     def _head_pod(self, template: Mapping[str, Any], beside_head: Sequence[JSON]) -> Mapping[str, Any]:
         """Return the template of the head with the requests of all that KubeRay runs in its place."""
@@ -131,6 +143,11 @@ class RayClusterSpec:
             resources = mapping(self.spec, "autoscalerOptions").get("resources") or _AUTOSCALER_RESOURCES
             containers = [*containers, {"name": "autoscaler", "resources": resources}]
         return {**template, "spec": {**mapping(template, "spec"), "containers": [*containers, *beside_head]}}
+
+
+def _pods(group: Mapping[str, Any], replicas: int | None) -> int:
+    """Return the number of pods of so many replicas, of one if None."""
+    return (1 if replicas is None else replicas) * max(1, whole(group, "numOfHosts") or 1)
 
 
 def _raised(container: Mapping[str, Any]) -> JSON:

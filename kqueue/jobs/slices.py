@@ -15,7 +15,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, objects, text, whole
 
-FRAMEWORKS = frozenset({"batch/job", "ray.io/raycluster"})
+FRAMEWORKS = frozenset({"batch/job", "ray.io/raycluster", "ray.io/rayjob", "ray.io/rayservice"})
 """Kinds whose jobs may be elastic."""
 
 Counts = tuple[tuple[str, int], ...]

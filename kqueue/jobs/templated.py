@@ -161,6 +161,9 @@ class TemplatedJob(ABC):
 class TemplatesInPlace(TemplatedJob):
     """An adapter of a kind whose templates are pod templates of Kubernetes, and may change at a start."""
 
+    _gated_when_made: ClassVar[bool] = True
+    """Whether elastic jobs get the gate of elastic jobs at their creation, and not only at a start."""
+
     @abstractmethod
     def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
         """Return the object with these templates, one for each of its parts."""
@@ -170,7 +173,7 @@ class TemplatesInPlace(TemplatedJob):
         patch = super().defaults(job, around)
         if mapping(job, "metadata").get("deletionTimestamp"):
             return patch
-        if not (self._elastic and rules.is_elastic(job, around.switches)):
+        if not (self._elastic and self._gated_when_made and rules.is_elastic(job, around.switches)):
             return patch
         new, gate = apply_merge_patch(job, patch), PodSetInfo(name="", scheduling_gates=(names.ELASTIC_JOB_GATE,))
         gated = [(part.template, merged(part.template, gate)) for part in self.parts(new)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.kind import GroupVersionKind, PodSetInfo
+from kqueue.jobs.kind import GroupVersionKind, PodSetInfo, ScaledKind
 from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
@@ -81,14 +81,27 @@ class WorkloadSource(Protocol):
         ...
 
 
-def workload_name_of(kind: WorkloadSource, job: JSON, switches: JobFeatures) -> str:
-    """Return the name of the Workload for `job`."""
+def workload_name_of(kind: WorkloadSource, job: JSON, switches: JobFeatures, *, taken: Collection[str] = ()) -> str:
+    """Return the name of the Workload for `job`.
+
+    A generation may come again for an elastic job whose object below was made anew; `taken`: names of its other slices,
+    which the name differs from.
+    """
+    turns = (_workload_name(kind, job, switches, turn) for turn in range(len(taken) + 1))
+    return next(name for name in turns if name not in taken)
+
+
+def _workload_name(kind: WorkloadSource, job: JSON, switches: JobFeatures, turn: int) -> str:
     metadata = mapping(job, "metadata")
+    extra = ""
+    if rules.is_elastic(job, switches):
+        revision = kind.revision(job) if isinstance(kind, ScaledKind) else ""
+        extra = "_".join([str(whole(metadata, "generation") or 0), *([revision] if revision else [])])
     return workload_name(
         kind.gvk,
         text(metadata, "name"),
         text(metadata, "uid"),
-        extra=str(whole(metadata, "generation") or 0) if rules.is_elastic(job, switches) else "",
+        extra=f"{extra}_again{turn}" if turn else extra,
         limit=SHORT_NAME if switches.short_names else LONG_NAME,
     )
 

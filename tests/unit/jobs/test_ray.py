@@ -538,35 +538,45 @@ def test_an_object_that_is_being_deleted_has_no_problems() -> None:
 # --- elastic clusters -------------------------------------------------------------------------------------------------
 
 
-def test_only_a_cluster_is_elastic() -> None:
-    """Its children would have to be followed for the others."""
-    for kind in (JOB, SERVICE):
-        job = make(kind, annotations=ELASTIC)
-        assert told(kind.problems(job, None, HERE)) == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
-
-
-def test_an_elastic_cluster_is_gated_and_may_scale_by_itself() -> None:
+@pytest.mark.parametrize("kind", [CLUSTER, SERVICE], ids=lambda kind: kind.gvk.kind)
+def test_an_elastic_object_is_gated_and_may_scale_by_itself(kind: RayObject) -> None:
     """Its head, too; without the gates it is refused."""
-    job = make(suspend=False, annotations=ELASTIC, enableInTreeAutoscaling=True)
-    new = apply_merge_patch(job, CLUSTER.defaults(job, HERE))
-    templates = [new["spec"]["headGroupSpec"]["template"], new["spec"]["workerGroupSpecs"][0]["template"]]
+    job = make(kind, suspend=False, annotations=ELASTIC, enableInTreeAutoscaling=True)
+    new = apply_merge_patch(job, kind.defaults(job, HERE))
+    spec = spec_of(kind, new)
+    templates = [spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]]
     assert [t["spec"]["schedulingGates"] for t in templates] == [[{"name": GATE}]] * 2
-    assert CLUSTER.is_suspended(new)
-    assert CLUSTER.problems(new, None, HERE) == []
-    assert told(CLUSTER.problems(job, None, HERE)) == [
-        "spec.headGroupSpec.template.spec.schedulingGates",
-        "spec.workerGroupSpecs[0].template.spec.schedulingGates",
+    assert kind.is_suspended(new)
+    assert kind.problems(new, None, HERE) == []
+    assert told(kind.problems(job, None, HERE)) == [
+        at(kind, "headGroupSpec.template.spec.schedulingGates"),
+        at(kind, "workerGroupSpecs[0].template.spec.schedulingGates"),
     ]
     off = JobContext(switches=JobFeatures(elastic_jobs=False))
-    assert CLUSTER.defaults(make(annotations=ELASTIC), off) == {}
-    assert told(CLUSTER.problems(new, None, off)) == ["spec.enableInTreeAutoscaling"]
+    assert kind.defaults(make(kind, annotations=ELASTIC), off) == {}
+    assert told(kind.problems(new, None, off)) == [at(kind, "enableInTreeAutoscaling")]
+
+
+def test_an_elastic_job_gets_its_gates_at_the_start() -> None:
+    """It may scale by itself, too."""
+    job = make(JOB, suspend=False, annotations=ELASTIC, enableInTreeAutoscaling=True)
+    new = apply_merge_patch(job, JOB.defaults(job, HERE))
+    assert new == {**job, "spec": {**job["spec"], "suspend": True}}
+    assert JOB.problems(new, None, HERE) == []
+    off = JobContext(switches=JobFeatures(elastic_jobs=False))
+    assert told(JOB.problems(new, None, off)) == ["spec.rayClusterSpec.enableInTreeAutoscaling"]
+    started = JOB.start(new, [PodSetInfo(name=name, scheduling_gates=(GATE,)) for name in ("head", "small")])
+    assert not isinstance(started, Refused)
+    spec = spec_of(JOB, apply_merge_patch(new, started))
+    assert spec["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"][-1] == {"name": GATE}
 
 
 def test_an_elastic_cluster_of_another_controller_does_not_scale_by_itself() -> None:
-    more = {"managedBy": "kueue.x-k8s.io/multikueue"}
-    job = make(annotations=ELASTIC, enableInTreeAutoscaling=True, spec=more)
-    job = apply_merge_patch(job, CLUSTER.defaults(job, HERE))
-    assert told(CLUSTER.problems(job, None, HERE)) == ["spec.managedBy"]
+    for kind in PATHS:
+        more = {"managedBy": "kueue.x-k8s.io/multikueue"}
+        job = make(kind, annotations=ELASTIC, enableInTreeAutoscaling=True, spec=more)
+        job = apply_merge_patch(job, kind.defaults(job, HERE))
+        assert told(kind.problems(job, None, HERE)) == ["spec.managedBy"]
 
 
 def test_an_elastic_cluster_needs_no_level() -> None:

@@ -58,6 +58,7 @@ _GATES = frozenset(
         "MultiKueueIncrementalDispatcherConfig",
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
         "MultiKueueKubeConfigPathValidation",
+        "MultiKueueOrchestratedPreemption",
         "PartialAdmission",
         "PodIntegrationValidateGroupOwner",
         "PriorityBoost",
@@ -99,7 +100,6 @@ _GATES = frozenset(
 _PARTLY = {
     "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions"
     " stay",
-    "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }
 """Gates with an effect, and the effect."""
 

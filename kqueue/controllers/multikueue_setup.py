@@ -62,6 +62,7 @@ def policy_of(manager: Manager) -> DispatchPolicy:
         step=steps.step_size if steps is not None and enabled("MultiKueueIncrementalDispatcherConfig") else 3,
         keeps_order=enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
         lost_after=settings.worker_lost_timeout,
+        orchestrates_preemption=enabled("MultiKueueOrchestratedPreemption"),
     )
 
 
@@ -91,7 +92,8 @@ class _Parts:
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
         self.view = self._make_view()
         reports = MultiKueueReports(manager.recorder(Reporter.WORKLOADS), manager.metrics.cluster_queue)
-        remote = RemoteSteps(manager.client, reports, manager.clock)
+        gates = manager.config.enabled("MultiKueueOrchestratedPreemption")
+        remote = RemoteSteps(manager.client, reports, manager.clock, gates_preemption=gates)
         self._steps = ClusterSteps(manager.workload_writer, self.view, remote, reports)
         self.checks = MultiKueueChecks(
             manager.workload_writer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from kqueue import model
+from kqueue.api import multikueue_names as words
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.multikueue_reports import MultiKueueReports
@@ -16,9 +17,12 @@ from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.multikueue.copies import caught_up, deactivation
 from kqueue.jobs.multikueue.decision import RemoteStep
+from kqueue.jobs.multikueue.preemption import gated
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import split_key
+from kqueue.state.conditions import Stamp
+from kqueue.state.preemption_gates import open_gate
 
 _log = structlog.get_logger(__name__)
 
@@ -26,9 +30,12 @@ _log = structlog.get_logger(__name__)
 class RemoteSteps:
     """Writes copies on worker clusters."""
 
-    def __init__(self, client: Client, reports: MultiKueueReports, clock: Clock) -> None:
-        """`client` is that of the manager's own cluster."""
+    def __init__(
+        self, client: Client, reports: MultiKueueReports, clock: Clock, *, gates_preemption: bool = False
+    ) -> None:
+        """`client` is that of the manager's own cluster; `gates_preemption`: copies preempt only when they are told."""
         self._client, self._reports, self._clock = client, reports, clock
+        self._gates_preemption = gates_preemption
 
     async def take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
         """Take one step for a Workload of the manager and its job."""
@@ -40,6 +47,8 @@ class RemoteSteps:
                 await self._run(link, key, owner)
             case RemoteStep.CATCH_UP:
                 await self._catch_up(link, workload)
+            case RemoteStep.OPEN_GATE:
+                await self._open_gate(link, workload)
             case RemoteStep.DEACTIVATE:
                 await self._deactivate(link, key)
             case RemoteStep.DELETE:
@@ -83,8 +92,9 @@ class RemoteSteps:
         original = await self._original(WORKLOADS, name, namespace)
         if original is None:
             return
+        copy = link.origin.workload_copy(original)
         try:
-            await link.client.create(WORKLOADS, link.origin.workload_copy(original))
+            await link.client.create(WORKLOADS, gated(copy) if self._gates_preemption else copy)
         except AlreadyExistsError:
             await self._look_at_holder(link, WORKLOADS, key, key)
             return
@@ -128,6 +138,15 @@ class RemoteSteps:
         if patch and link.origin.made(labels_of(copy), annotations_of(copy)):
             lock = {"metadata": {"resourceVersion": text(copy, "metadata", "resourceVersion")}}
             await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace)
+
+    async def _open_gate(self, link: WorkerLink, workload: wire.Workload) -> None:
+        name, namespace = workload.metadata.name, workload.metadata.namespace
+        copy = await link.client.get(WORKLOADS, name, namespace, decode=wire.Workload)
+        patch = open_gate(copy, words.PREEMPTION_GATE, stamp=Stamp(self._clock.now()))
+        if patch is not None and link.origin.made(copy.metadata.labels, copy.metadata.annotations):
+            lock = {"metadata": {"resourceVersion": copy.metadata.resource_version}}
+            await link.client.patch(WORKLOADS, name, {**lock, **patch}, namespace, subresource="status")
+            self._reports.told(workload, f"Cluster {link.cluster} may preempt for the workload")
 
     async def _deactivate(self, link: WorkerLink, key: str) -> None:
         namespace, name = split_key(key)

@@ -12,11 +12,10 @@ from kqueue.api import names, variant_names
 from kqueue.api.wire import kueue as wire
 from kqueue.kube.owned_names import LONG_NAME
 from kqueue.model.variants import variant_name
-from kqueue.state import requeueing, status
+from kqueue.state import preemption_gates, requeueing, status
 from kqueue.state.conditions import Patch, Stamp, conditions_of, status_patch
 from kqueue.state.variant_steps import is_reserved, pods_told
 
-_CLOSED = "Closed"
 _NOT_COPIED = frozenset({names.ADMISSION_GATED_BY_ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"})
 """Annotations of a parent that its variants do not get: the parent's gates hold them back through the parent."""
 
@@ -148,14 +147,7 @@ def open_gate(variant: wire.Workload, *, stamp: Stamp) -> Patch | None:
 
     Other gates keep their state; a gate without a state is closed.
     """
-    ours, known = variant_names.CONCURRENT_ADMISSION_GATE, {g.name: g for g in variant.status.preemption_gates}
-    named = [gate.name for gate in variant.spec.preemption_gates]
-    if ours not in named or (ours in known and known[ours].position != _CLOSED):
-        return None
-    closed: Patch = {"position": _CLOSED, "lastTransitionTime": stamp.text}
-    gates = [msgspec.to_builtins(known[n]) if n in known else {"name": n, **closed} for n in named if n != ours]
-    gates.append({"name": ours, "position": "Open", "lastTransitionTime": stamp.text})
-    return {"status": {"preemptionGates": gates}}
+    return preemption_gates.open_gate(variant, variant_names.CONCURRENT_ADMISSION_GATE, stamp=stamp)
 
 
 def priority_of_parent(variant: wire.Workload, parent: wire.Workload) -> Patch | None:

@@ -27,6 +27,7 @@ from kqueue.kube.owned_names import LONG_NAME
 from kqueue.model.conditions import NO_TIME
 from kqueue.model.variants import VariantPolicy, by_flavor, flavors_of, variant_fault
 from kqueue.state import requeueing, waiting
+from kqueue.state.preemption_gates import opened_at
 
 GATE_PAUSE = timedelta(minutes=5)
 """The time after the opening of a preemption gate in which no other gate of the same parent is opened."""
@@ -374,7 +375,4 @@ def gate_to_open(family: VariantFamily) -> GateToOpen | None:
 
 def _opened(variant: wire.Workload) -> datetime | None:
     """Return the time at which the gate of concurrent admission was opened; None: it is closed."""
-    for gate in variant.status.preemption_gates:
-        if gate.name == variant_names.CONCURRENT_ADMISSION_GATE and gate.position == "Open":
-            return gate.last_transition_time or NO_TIME
-    return None
+    return opened_at(variant, variant_names.CONCURRENT_ADMISSION_GATE)

@@ -17,6 +17,7 @@ from kqueue.jobs.check_entry import CheckAnswer
 from kqueue.jobs.multikueue.dispatch import nominate, writes_nomination
 from kqueue.jobs.multikueue.facts import MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.likeness import Likeness, likeness
+from kqueue.jobs.multikueue.preemption import gates_to_open
 
 _LAST_WORD = timedelta(minutes=1)
 """Time for which the end of a job is awaited after that of its workload: another watch brings it."""
@@ -32,6 +33,8 @@ class RemoteStep(Enum):
     """Create the copy of the workload."""
     CATCH_UP = "catch up"
     """Give the copy the workload's priority and counts."""
+    OPEN_GATE = "open its preemption gate"
+    """Let the worker preempt for the copy."""
     RUN = "run"
     """Create the copy of the job, which the worker's own queue then starts."""
     DEACTIVATE = "deactivate"
@@ -246,11 +249,14 @@ def _waiting(facts: MultiKueueFacts) -> MultiKueueDecision:
                 steps[remote.cluster] = RemoteStep.DELETE
         elif remote.is_connected and remote.workload is None and remote.cluster in status.nominated_cluster_names:
             steps[remote.cluster] = RemoteStep.CREATE
+    waiting = [remote for remote in facts.remotes if remote.cluster in found.clusters]
+    gates = gates_to_open(waiting, facts.now, orchestrated=facts.policy.orchestrates_preemption)
+    steps |= dict.fromkeys(gates.clusters, RemoteStep.OPEN_GATE)
     return MultiKueueDecision(
         steps=steps,
         answer=_answer(facts, names.CHECK_PENDING, _waits_for(found.clusters)),
         nominated=found.clusters if is_new else None,
-        again=found.again,
+        again=min((each for each in (found.again, gates.again) if each is not None), default=None),
     )
 
 

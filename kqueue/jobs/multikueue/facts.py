@@ -55,16 +55,17 @@ class Remote:
 
     def since(self, kind: str) -> datetime | None:
         """Return the time since which a condition of the copy has been true; None: it is not true, or has no time."""
-        copy = self._counted
+        copy = self.counted
         return model.since(copy, kind) if copy is not None else None
 
     def is_true(self, kind: str) -> bool:
         """Whether a condition of the copy is true."""
-        copy = self._counted
+        copy = self.counted
         return copy is not None and model.condition_true(copy, kind)
 
     @property
-    def _counted(self) -> wire.Workload | None:
+    def counted(self) -> wire.Workload | None:
+        """Return the copy whose conditions count; None: there is none, or it leaves."""
         return self.workload if self.is_connected and not self.is_leaving else None
 
 
@@ -77,12 +78,14 @@ class DispatchPolicy:
         step: clusters that the incremental dispatcher adds per round.
         keeps_order: the incremental dispatcher follows the order of the config, not the alphabet.
         lost_after: time after which the work on a silent cluster counts as lost.
+        orchestrates_preemption: one cluster after the other may preempt for a workload.
     """
 
     dispatcher: str = ALL_AT_ONCE
     step: int = 3
     keeps_order: bool = True
     lost_after: timedelta = timedelta(minutes=15)
+    orchestrates_preemption: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

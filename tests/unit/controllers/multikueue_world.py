@@ -168,7 +168,9 @@ class MultiKueueWorld(World):
             reports=reports,
             clock=self.clock,
         )
-        self.steps = ClusterSteps(self.writer, self.view, RemoteSteps(self.client, reports, self.clock), reports)
+        gates = self.policy.orchestrates_preemption
+        remote = RemoteSteps(self.client, reports, self.clock, gates_preemption=gates)
+        self.steps = ClusterSteps(self.writer, self.view, remote, reports)
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
         """The Workload has quota, these conditions, and its check this state."""

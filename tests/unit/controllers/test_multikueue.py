@@ -16,7 +16,7 @@ from kqueue.jobs.multikueue.facts import INCREMENTAL
 from kqueue.runtime.resources import ResourceType
 from tests.readings import page_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
-from tests.unit.controllers.multikueue_world import JOBS, MultiKueueWorld, make_job
+from tests.unit.controllers.multikueue_world import JOBS, MultiKueueWorld, Worker, make_job
 
 ADMITTED = (condition("QuotaReserved"), condition("Admitted"))
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -379,6 +379,32 @@ async def test_clusters_are_added_by_rounds() -> None:
 
     assert world.status["nominatedClusterNames"] == ["c", "a"]
     assert [w.names for w in world.workers.values()] == [["ns/w"], ["ns/w"], []]
+
+
+async def test_one_worker_after_the_other_may_preempt() -> None:
+    """17.2: the gate of the one that is blocked longest is opened, and after a period that of the next, over a restart."""
+    world = MultiKueueWorld(orchestrates_preemption=True)
+    await world.settled()
+    a, b = world.workers["a"], world.workers["b"]
+    b.tell(condition("BlockedOnPreemptionGates"))
+    await world.settled()
+    assert (positions(a), positions(b)) == ([], ["Open"])
+    assert "b may preempt" in world.recorder.messages[-1]
+
+    a.tell(condition("BlockedOnPreemptionGates"))
+    world.lead()
+    assert await world.settled() == 300
+    assert positions(a) == []
+    await world.clock.advance(300)
+    await world.settled()
+    assert (positions(a), positions(b)) == (["Open"], ["Open"])
+
+
+def positions(worker: Worker) -> list[str]:
+    """The states of the gates of a copy, which has one gate."""
+    copy = worker.workload or {}
+    assert copy["spec"]["preemptionGates"] == [{"name": "kueue.x-k8s.io/multikueue"}]
+    return [gate["position"] for gate in copy.get("status", {}).get("preemptionGates", [])]
 
 
 @pytest.mark.parametrize("after", range(1, 9))

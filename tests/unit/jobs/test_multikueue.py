@@ -313,7 +313,7 @@ def test_an_eviction_by_the_manager_reaches_the_worker(
 # --- copies of another spec -------------------------------------------------------------------------------------------
 
 
-GATES = [{"name": "kueue.x-k8s.io/multikueue"}]
+GATES = [{"name": "team/own"}]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "multi_kueue.cluster_profile",
     "multi_kueue.external_frameworks",
     "pprof_bind_address",
     "tls.curve_preferences",
@@ -55,6 +54,7 @@ _GATES = frozenset(
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
         "MultiKueue",
+        "MultiKueueClusterProfile",
         "MultiKueueIncrementalDispatcherConfig",
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
         "MultiKueueKubeConfigPathValidation",
@@ -122,6 +122,7 @@ def warnings(configuration: Configuration) -> list[str]:
         if _given(configuration, path)
     ]
     found += _labels_without_effect(configuration) + _devices_without_effect(configuration)
+    found += _profiles_without_effect(configuration)
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
@@ -143,6 +144,13 @@ def _devices_without_effect(configuration: Configuration) -> list[str]:
     if configuration.resources.device_class_mappings and not configuration.counts_devices():
         remedy = "has no effect while feature gate KueueDRAIntegration is off; set it to true"
         return [f"resources.deviceClassMappings: {remedy}"]
+    return []
+
+
+def _profiles_without_effect(configuration: Configuration) -> list[str]:
+    if configuration.multi_kueue.cluster_profile and not configuration.enabled("MultiKueueClusterProfile"):
+        remedy = "has no effect while feature gate MultiKueueClusterProfile is off; set it to true"
+        return [f"multiKueue.clusterProfile: {remedy}"]
     return []
 
 

@@ -11,6 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.check_answers import CheckActivity, is_of
+from kqueue.controllers.cluster_profiles import ClusterProfiles, providers_of
 from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
@@ -66,6 +67,14 @@ def policy_of(manager: Manager) -> DispatchPolicy:
     )
 
 
+def profiles_of(manager: Manager) -> ClusterProfiles | None:
+    """Return what reads ClusterProfiles; None: they are off."""
+    if not manager.config.enabled("MultiKueueClusterProfile"):
+        return None
+    providers = providers_of(manager.config.multi_kueue)
+    return ClusterProfiles(manager.client, manager.config.namespace, providers, clock=manager.clock)
+
+
 class _Parts:
     """The parts of one process."""
 
@@ -75,7 +84,13 @@ class _Parts:
         self.objects = watches.watch(kinds.MULTIKUEUE_CLUSTERS, api.MultiKueueCluster)
         self.configs = watches.watch(kinds.MULTIKUEUE_CONFIGS, api.MultiKueueConfig)
         folder = KUBECONFIG_FOLDER if manager.config.enabled("MultiKueueKubeConfigPathValidation") else None
-        self._sources = WorkerSources(manager.client, manager.config.namespace, clock=manager.clock, folder=folder)
+        self._sources = WorkerSources(
+            manager.client,
+            manager.config.namespace,
+            clock=manager.clock,
+            folder=folder,
+            profiles=profiles_of(manager),
+        )
         self._tools = WorkerTools(
             origin=Origin(manager.config.multi_kueue.origin),
             kinds=self.dispatched,
@@ -135,7 +150,7 @@ class _Parts:
         name = cluster.metadata.name
 
         async def connect(content: bytes) -> Client:
-            client = await self._sources.connect(name, content)
+            client = await self._sources.connect(cluster, content)
             return client.fenced(self._manager.leads)
 
         handlers = WorkerHandlers(

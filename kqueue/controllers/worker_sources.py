@@ -1,4 +1,4 @@
-"""Where the kubeconfig of a worker cluster comes from: a Secret of our namespace, or a mounted file."""
+"""Where the credentials of worker clusters come from: Secrets and ClusterProfiles of our namespace, or files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from kqueue.api import multikueue_names as words
 from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
+from kqueue.controllers.cluster_profiles import ClusterProfiles
 from kqueue.controllers.worker_cluster import WorkerSourceError
 from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.runtime.certificate_secret import SECRETS
@@ -24,16 +25,23 @@ _LINK = ClientSettings(call_timeout=10.0, attempts=2)
 
 
 class WorkerSources:
-    """Reads kubeconfigs, and opens clients with them."""
+    """Reads kubeconfigs and ClusterProfiles, and opens clients with them."""
 
     def __init__(
-        self, client: Client, namespace: str, *, clock: Clock, folder: Path | None = KUBECONFIG_FOLDER
+        self,
+        client: Client,
+        namespace: str,
+        *,
+        clock: Clock,
+        folder: Path | None = KUBECONFIG_FOLDER,
+        profiles: ClusterProfiles | None = None,
     ) -> None:
-        """`folder` is where files of kubeconfigs must lie; None: anywhere."""
+        """`folder` is where files of kubeconfigs must lie, None: anywhere; `profiles` None: ClusterProfiles are off."""
         self._client, self._namespace, self._clock, self._folder = client, namespace, clock, folder
+        self._profiles = profiles
 
     def of(self, cluster: api.MultiKueueCluster) -> Callable[[], Awaitable[bytes]]:
-        """Return a function that reads the kubeconfig of a cluster.
+        """Return a function that reads the kubeconfig of a cluster, or its description by a ClusterProfile.
 
         It raises WorkerSourceError when there is none, and ApiError when our own API server does not answer.
         """
@@ -41,8 +49,7 @@ class WorkerSources:
         async def read() -> bytes:
             source = cluster.spec.cluster_source
             if source.cluster_profile_ref is not None:
-                message = "ClusterProfiles are not read; name a kubeconfig in spec.clusterSource.kubeConfig"
-                raise WorkerSourceError(message, words.REASON_CLUSTER_PROFILE_DISABLED)
+                return await self._profiles_on().read(source.cluster_profile_ref.name)
             if source.kube_config is None:
                 raise WorkerSourceError("spec.clusterSource names no kubeconfig; name a Secret")
             if source.kube_config.location_type == "Path":
@@ -51,14 +58,27 @@ class WorkerSources:
 
         return read
 
-    async def connect(self, name: str, content: bytes) -> Client:
-        """Open a client; no request is sent.
+    async def connect(self, cluster: api.MultiKueueCluster, content: bytes) -> Client:
+        """Open a client with what `of` has read; no request is sent to the cluster.
 
         Raises:
-            ConfigError: the kubeconfig cannot be used.
+            ConfigError, WorkerSourceError: the kubeconfig or the ClusterProfile cannot be used.
         """
-        access = await cluster_in(content, f"The kubeconfig of {name}", clock=self._clock)
+        profile = cluster.spec.cluster_source.cluster_profile_ref
+        if profile is not None:
+            access = await self._profiles_on().access(profile.name, content)
+        else:
+            access = await cluster_in(content, f"The kubeconfig of {cluster.metadata.name}", clock=self._clock)
         return client_of(access, _LINK, clock=self._clock)
+
+    def _profiles_on(self) -> ClusterProfiles:
+        if self._profiles is None:
+            message = (
+                "ClusterProfiles are not read while feature gate MultiKueueClusterProfile is off; switch it on, or"
+                " name a kubeconfig in spec.clusterSource.kubeConfig"
+            )
+            raise WorkerSourceError(message, words.REASON_CLUSTER_PROFILE_DISABLED)
+        return self._profiles
 
     async def _secret(self, name: str) -> bytes:
         where, key = f"Secret {self._namespace}/{name}", words.KUBECONFIG_KEY

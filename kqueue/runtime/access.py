@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ class Identity:
     """Value of the header."""
     token_file: Path | None = None
     """Where the token of `authorization` was read, and is read again."""
+    expires: datetime | None = None
+    """When `authorization` ends; None: it is not known."""
     certificate: Pem | None = None
     key: Pem | None = None
     """None: the key is beside the certificate."""

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -115,6 +116,12 @@ TOKEN_SECONDS = 60.0
 """Seconds after which a token file is read again; the kubelet replaces a token long before its expiry."""
 
 
+RENEWED_BEFORE = timedelta(minutes=1)
+"""Time before the end of a token at which another one is asked for."""
+RENEWAL_PAUSE = 10.0
+"""Seconds between two attempts to renew a token."""
+
+
 class _Source:
     """A source of configuration that can be read again, and therefore serves as credentials."""
 
@@ -145,14 +152,24 @@ class _Source:
         return found
 
     async def header(self) -> str | None:
-        """Return the header's value; a token file is read again each minute."""
+        """Return the header's value; a token file is read again each minute, and a token that ends soon is renewed."""
         access = self._access or await self.load()
         file = access.identity.token_file
         if file is not None and self._clock.monotonic() - self._read_at >= TOKEN_SECONDS:
             self._read_at = self._clock.monotonic()
             with suppress(ConfigError):  # the former token may still be valid; if not, `reload` raises the error
                 self._authorization = read_token(file)
+        if self._ends_soon(access.identity):
+            self._read_at = self._clock.monotonic()  # other requests go on with the former token
+            with suppress(ConfigError):
+                await self.load()
         return self._authorization
+
+    def _ends_soon(self, identity: Identity) -> bool:
+        """Whether a token is to be renewed now: one that fails to be is tried again after a while."""
+        if identity.expires is None or identity.expires - self._clock.now() > RENEWED_BEFORE:
+            return False
+        return self._clock.monotonic() - self._read_at >= RENEWAL_PAUSE
 
     def tls(self, access: Access) -> ssl.SSLContext | None:
         """Return the TLS context of connections; None for plain HTTP."""

@@ -42,13 +42,18 @@ async def cluster_in(content: bytes, name: str, *, clock: Clock) -> ClusterAcces
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{name} has more than {MOST_BYTES} bytes; keep one cluster, one user and one context in it")
     chosen = choose(parse_kubeconfig(content, name), None)
-    for problem in (*_of_entry(chosen.cluster), *_of_entry(chosen.user), *_of_server(chosen)):
-        raise InsecureKubeconfigError(f"{name}: {problem}")
+    refuse_insecure(chosen, name)
 
     async def load() -> Access:
         return await access_of(chosen)
 
     return await cluster_of(name, load, clock=clock)
+
+
+def refuse_insecure(chosen: SelectedEntries, name: str) -> None:
+    """Raise InsecureKubeconfigError for entries that ask for more than a text from outside may."""
+    for problem in (*_of_entry(chosen.cluster), *_of_entry(chosen.user), *_of_server(chosen)):
+        raise InsecureKubeconfigError(f"{name}: {problem}")
 
 
 def _of_entry(entry: KubeconfigEntry) -> list[str]:

@@ -103,6 +103,13 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ toJson $gates }}
 {{- end }}
 
+{{/* "true" if worker clusters may be named by ClusterProfiles, else empty. */}}
+{{- define "kqueue.clusterProfiles" -}}
+{{- $gates := include "kqueue.gates" . | fromJson -}}
+{{- $all := ternary (index $gates "AllAlpha") false (hasKey $gates "AllAlpha") -}}
+{{- if ternary $gates.MultiKueueClusterProfile $all (hasKey $gates "MultiKueueClusterProfile") -}}true{{- end -}}
+{{- end }}
+
 {{/* "true" if the visibility API is served, else empty. */}}
 {{- define "kqueue.visibility" -}}
 {{- $gates := include "kqueue.gates" . | fromJson -}}

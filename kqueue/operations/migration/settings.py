@@ -27,7 +27,6 @@ _FILLED_IN = (
 )
 """Fields that the chart sets itself, and refuses in its values."""
 _NEEDED = {
-    "multiKueue.clusterProfile": "write the kubeconfigs of workers to Secrets, or keep Kueue",
     "multiKueue.externalFrameworks": "jobs of these kinds are not sent to other clusters; keep Kueue for them",
 }
 """Fields without effect that jobs may depend on, each with the remedy."""

@@ -516,6 +516,25 @@ def test_worker_clusters_are_reached_only_where_multikueue_is_named(configuratio
     assert ("get" in roles.get("kqueue-worker-clusters", {}).get(("", "secrets"), set())) == dispatches
 
 
+@pytest.mark.parametrize(
+    ("gates", "reads"),
+    [
+        pytest.param({}, False, id="by default"),
+        pytest.param({"MultiKueueClusterProfile": True}, True, id="switched on"),
+        pytest.param({"AllAlpha": True}, True, id="with all alpha gates"),
+        pytest.param({"AllAlpha": True, "MultiKueueClusterProfile": False}, False, id="with all but this"),
+    ],
+)
+def test_cluster_profiles_are_read_only_where_their_gate_is_on(gates: Object, reads: bool) -> None:
+    """In the namespace of the release alone."""
+    named = {"admissionChecks": {"controllers": ["kueue.x-k8s.io/multikueue"]}, "featureGates": gates}
+    made = objects({"configuration": named})
+    roles = {each["metadata"]["name"]: granted(each) for each in made if each["kind"] == "Role"}
+
+    found = roles["kqueue-worker-clusters"].get(("multicluster.x-k8s.io", "clusterprofiles"), set())
+    assert found == ({"get"} if reads else set())
+
+
 ON = {"featureGates": {"JointPlacement": True}}
 
 

@@ -132,7 +132,7 @@ def test_a_group_of_gates_names_those_without_effect() -> None:
 
     assert len(warnings) == 1
     assert warnings[0].startswith("featureGates.AllAlpha: has no effect yet on ")
-    assert "MultiKueueClusterProfile" in warnings[0]
+    assert "MultiKueueManagerQuotaAutomation" in warnings[0]
     assert "FailureRecoveryPolicy" not in warnings[0]
     assert "TASBalancedPlacement" not in warnings[0]
 
@@ -152,6 +152,24 @@ def test_custom_labels_need_their_gate(gates: str, warned: bool) -> None:
     found = parse(HEAD + LABELS + gates, source="f")
 
     assert any("customLabels" in warning and "CustomMetricLabels" in warning for warning in found.warnings) is warned
+
+
+PROGRAM = "{apiVersion: client.authentication.k8s.io/v1, command: c, interactiveMode: Never}"
+PROFILES = "multiKueue: {clusterProfile: {accessProviders: [{name: a, execConfig: " + PROGRAM + "}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("gates", "warned"),
+    [
+        pytest.param("", True, id="their gate is off"),
+        pytest.param("featureGates: {MultiKueueClusterProfile: true}", False, id="their gate is on"),
+    ],
+)
+def test_cluster_profiles_need_their_gate(gates: str, warned: bool) -> None:
+    """Who names programs while it is off is told so."""
+    found = parse(HEAD + PROFILES + gates, source="f")
+
+    assert any("clusterProfile" in warning and "set it to true" in warning for warning in found.warnings) is warned
 
 
 @pytest.mark.parametrize(

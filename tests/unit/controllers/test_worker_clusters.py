@@ -12,13 +12,16 @@ from typing import Any, cast
 import pytest
 
 from kqueue.api.wire import multikueue as api
-from kqueue.clock import FakeClock
+from kqueue.clock import Clock, FakeClock
+from kqueue.controllers.cluster_profiles import CLUSTER_PROFILES, ClusterProfiles, Provider
 from kqueue.controllers.resources import MULTIKUEUE_CLUSTERS
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerSourceError
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import ForbiddenError, UnreachableError
+from kqueue.runtime.access import Identity
 from kqueue.runtime.certificate_secret import SECRETS
+from kqueue.runtime.exec_plugin import ExecPlugin
 from kqueue.runtime.kubeconfig_secret import MOST_BYTES
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
@@ -105,6 +108,34 @@ async def test_a_kubeconfig_is_read_from_a_file_of_the_folder_alone(tmp_path: Pa
     with pytest.raises(WorkerSourceError, match="cannot be read"):
         await content_of(cluster(kubeConfig=path(folder / "none")), FakeClient(), folder)
     assert await content_of(cluster(kubeConfig=path(tmp_path / "token")), FakeClient()) == b"a secret"
+
+
+async def test_a_cluster_profile_is_read_where_it_is_switched_on() -> None:
+    """And the client is of the cluster that it describes, with what the program printed."""
+    client, obj = FakeClient(), typed(cluster(clusterProfileRef={"name": "p"}))
+    client.put(CLUSTER_PROFILES, PROFILE)
+    profiles = ClusterProfiles(client, "own", {"echo": Provider(EchoPlugin(name="e", command="e"))}, clock=FakeClock())
+    sources = WorkerSources(client, "own", clock=FakeClock(), profiles=profiles)
+    content = await sources.of(obj)()
+    made = await sources.connect(obj, content)
+    try:
+        assert made.server == "https://w:6443"
+    finally:
+        await made.close()
+
+
+class EchoPlugin(ExecPlugin):
+    """A program that is not run."""
+
+    async def identity(self, cluster: JSON | None, clock: Clock) -> Identity:
+        """Return a token."""
+        return Identity(authorization="Bearer t")
+
+
+PROFILE: JSON = {
+    "metadata": {"name": "p", "namespace": "own"},
+    "status": {"accessProviders": [{"name": "echo", "cluster": {"server": "https://w:6443"}}]},
+}
 
 
 async def test_no_more_of_a_file_is_read_than_a_kubeconfig_has(tmp_path: Path) -> None:

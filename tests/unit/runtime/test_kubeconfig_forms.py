@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
 from kqueue.runtime import kubeconfig as module
-from kqueue.runtime.access import Identity, Pem
+from kqueue.runtime.access import Access, Identity, Pem
 from kqueue.runtime.client import connect
-from kqueue.runtime.kubeconfig import TOKEN_SECONDS, find_cluster
+from kqueue.runtime.kubeconfig import RENEWAL_PAUSE, TOKEN_SECONDS, cluster_of, find_cluster
 from kqueue.runtime.kubeconfig_file import KubeconfigEntry, choose, read_kubeconfig
 from kqueue.runtime.kubeconfig_library import _library
 from tests.unit.runtime.test_rotated_certificates import QUICK, Own, Server, bundle, own, server
@@ -237,6 +238,32 @@ async def test_the_token_of_a_file_is_read_again_each_minute(tmp_path: Path) -> 
     assert await cluster.credentials.header() == "Bearer new"
 
 
+async def test_a_token_is_renewed_before_it_ends() -> None:
+    """While that fails the former one is used, and the source is asked rarely."""
+    clock, asked = FakeClock(), list[Access | ConfigError]()
+
+    def until(token: str, minutes: int) -> Access:
+        identity = Identity(authorization=f"Bearer {token}", expires=clock.now() + timedelta(minutes=minutes))
+        return Access(server="https://s", identity=identity)
+
+    answers: list[Access | ConfigError] = [until("one", 10), ConfigError("not now"), until("two", 20)]
+
+    async def load() -> Access:
+        asked.append(found := answers[len(asked)])
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
+    credentials = (await cluster_of("s", load, clock=clock)).credentials
+    await clock.advance(500)
+    assert (await credentials.header(), len(asked)) == ("Bearer one", 1)
+    await clock.advance(50)
+    assert [await credentials.header() for _ in range(3)] == ["Bearer one"] * 3
+    assert len(asked) == 2
+    await clock.advance(RENEWAL_PAUSE)
+    assert (await credentials.header(), await credentials.header(), len(asked)) == ("Bearer two", "Bearer two", 3)
+
+
 @pytest.fixture
 def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a pod's service account."""
@@ -320,6 +347,7 @@ def imported(kubeconfig: Path | None, pod: Path) -> set[str]:
     """Modules of a new process that has found its cluster."""
     script = f"""
 import asyncio, sys
+from datetime import timedelta
 from pathlib import Path
 from kqueue.runtime import kubeconfig
 kubeconfig.SERVICE_ACCOUNT = Path({str(pod)!r})

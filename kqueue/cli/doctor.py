@@ -32,6 +32,7 @@ _STEPS = (
         "visibility",
         "controller",
         "joint",
+        "workers",
     ),
     *("queues", "flavors", "labels", "leftovers", "pods"),
 )
@@ -56,6 +57,7 @@ class _Scope:
         from kqueue.operations.checkup.installation import Installation
         from kqueue.operations.checkup.joint import JointPlacementCheck
         from kqueue.operations.checkup.queues import Tenants
+        from kqueue.operations.checkup.workers import WorkersCheck
 
         before = BeforeInstall(client, configuration)
         if self.before_install:
@@ -77,6 +79,7 @@ class _Scope:
             installation.visibility,
             installation.controller,
             JointPlacementCheck(client, clock).joint,
+            WorkersCheck(client, configuration, clock).workers,
             tenants.queues,
             tenants.flavors,
             tenants.labels,

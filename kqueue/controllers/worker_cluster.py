@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import structlog
 
 from kqueue.api import multikueue_names as words
+from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.raw import RawObject, as_json, key_of
 from kqueue.controllers.resources import NAMESPACES, WORKLOADS, resource_of
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, NotFoundError
 from kqueue.jobs import rules
-from kqueue.jobs.fields import JSON
+from kqueue.jobs.fields import JSON, text
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.switches import JobFeatures
@@ -43,6 +44,8 @@ _WORKLOAD = "workload"
 """Index of copies of jobs by the Workload that they name."""
 _TAKEN_SECONDS = 300.0
 """Seconds after which a name that was taken is tried again."""
+_CHANGED = "Its kubeconfig has changed, or another cluster answers at its address; it is connected anew"
+_NOT_UNDERSTOOD = "The cluster gave an answer that kqueue does not understand; the log of the controller says more"
 IDENTITY = "kube-system"
 """The namespace that every cluster has, and whose UID no two clusters share."""
 
@@ -74,6 +77,7 @@ class WorkerTools:
     Args:
         kinds: the kinds of jobs that workers can run.
         identity: returns the UID by which the manager's own cluster is known; empty: it cannot be read.
+        holders: the names of connected clusters by their UIDs.
     """
 
     origin: Origin
@@ -82,6 +86,7 @@ class WorkerTools:
     clock: Clock
     identity: Callable[[], Awaitable[str]]
     times: WorkerTimes = WorkerTimes()
+    holders: dict[str, str] = field(default_factory=dict)
 
 
 class WorkerSourceError(KqueueError):
@@ -212,7 +217,7 @@ class WorkerCluster:
         while True:
             try:
                 await self._connected()
-                self._down(words.REASON_CLIENT_CONNECTION_FAILED, "Its kubeconfig has changed; it is connected anew")
+                self._down(words.REASON_CLIENT_CONNECTION_FAILED, _CHANGED)
                 continue
             except InsecureKubeconfigError as e:
                 self._down(words.REASON_INSECURE_KUBE_CONFIG, str(e))
@@ -222,6 +227,9 @@ class WorkerCluster:
                 self._down(words.REASON_BAD_KUBE_CONFIG, str(e))
             except (ApiError, TimeoutError) as e:
                 self._down(words.REASON_CLIENT_CONNECTION_FAILED, f"The cluster does not answer: {e}")
+            except Exception:  # of what it answered
+                self._down(words.REASON_CLIENT_CONNECTION_FAILED, _NOT_UNDERSTOOD)
+                raise
             await self._pause(self._backoff.next())
 
     async def _step(self, key: str) -> Result:
@@ -231,7 +239,7 @@ class WorkerCluster:
     # --- one connection ------------------------------------------------------------------------------------------
 
     async def _connected(self) -> None:
-        """Be connected until the kubeconfig changes.
+        """Be connected until the kubeconfig changes, or another cluster answers at its address.
 
         Raises:
             ConfigError, WorkerSourceError: the kubeconfig cannot be used.
@@ -241,12 +249,13 @@ class WorkerCluster:
         content = await within(self._clock, times.answer, _of(self._handlers.source))
         ours = await self._tools.identity()
         async with self._opened(content, ours) as link:
-            await within(self._clock, times.answer, self._check(link.client, ours))
-            async with _running(watch.run for watch in link.all()):
-                await self._sync(link)
-                self._up(link)
-                async with _running([self._steps.run]):
-                    await self._watch_over(link, content)
+            theirs = await within(self._clock, times.answer, self._check(link.client, ours))
+            with self._held(theirs):
+                async with _running(watch.run for watch in link.all()):
+                    await self._sync(link)
+                    self._up(link)
+                    async with _running([self._steps.run]):
+                        await self._watch_over(link, content, theirs)
 
     @asynccontextmanager
     async def _opened(self, content: bytes, ours: str) -> AsyncIterator[WorkerLink]:
@@ -267,20 +276,47 @@ class WorkerCluster:
             late = ", ".join(str(watch.resource) for watch in link.all() if not watch.settled.is_set())
             raise TimeoutError(f"{late} cannot be watched; may the user of the kubeconfig list and watch them?") from e
 
-    async def _check(self, client: Client, ours: str) -> None:
-        """Refuse the manager's own cluster: its queue would take the copies for workloads of its own."""
-        await client.version()
-        if ours and ours == await identity_of(client):
-            raise WorkerSourceError("The kubeconfig leads to the manager's own cluster; give one of another cluster")
+    async def _check(self, client: Client, ours: str) -> str:
+        """Return the UID by which the cluster is known; empty: it cannot be read.
 
-    async def _watch_over(self, link: WorkerLink, content: bytes) -> None:
-        """Return when the kubeconfig has changed.  Raises ApiError or TimeoutError when the cluster is lost."""
+        The manager's own cluster is refused: its queue would take the copies for workloads of its own.
+        """
+        await client.version()
+        theirs = await identity_of(client)
+        if ours and ours == theirs:
+            raise WorkerSourceError("The kubeconfig leads to the manager's own cluster; give one of another cluster")
+        if not await serves_kueue(client):
+            raise WorkerSourceError(
+                f"The cluster serves no {names.API_VERSION}; install kqueue there, or Kueue 0.15 or newer",
+                words.REASON_CLIENT_CONNECTION_FAILED,
+            )
+        return theirs
+
+    @contextmanager
+    def _held(self, theirs: str) -> Iterator[None]:
+        """Refuse a cluster that another MultiKueueCluster names: one would delete what the other has created."""
+        holder = self._tools.holders.setdefault(theirs, self.name) if theirs else self.name
+        if holder != self.name:
+            raise WorkerSourceError(f"MultiKueueCluster {holder} leads to the same cluster; delete one of both")
+        try:
+            yield
+        finally:
+            self._tools.holders.pop(theirs, None)
+
+    async def _watch_over(self, link: WorkerLink, content: bytes, theirs: str) -> None:
+        """Return when the kubeconfig has changed, or another cluster than `theirs` answers.
+
+        Raises:
+            ApiError, TimeoutError: the cluster is lost.
+        """
         times = self._tools.times
         while True:
             await self._pause(times.probe)
             if await self._newest_source(content) != content:
                 return
             await within(self._clock, times.answer, _of(link.client.version))
+            if await within(self._clock, times.answer, identity_of(link.client)) != theirs:
+                return
             silent = [str(watch.resource) for watch in link.all() if not watch.missing and watch.age() > times.silence]
             if silent:
                 raise TimeoutError(f"no news of {', '.join(silent)} for {times.silence:g} s")
@@ -333,9 +369,24 @@ async def identity_of(client: Client) -> str:
         ApiError: the cluster does not answer.
     """
     try:
-        return str((await client.get_json(NAMESPACES, IDENTITY))["metadata"]["uid"])
+        return text(await client.get_json(NAMESPACES, IDENTITY), "metadata", "uid")
     except (ForbiddenError, NotFoundError):
         return ""
+
+
+async def serves_kueue(client: Client) -> bool:
+    """Whether a cluster serves the version of Kueue's API in which copies are written, as far as we may ask.
+
+    Raises:
+        ApiError: the cluster does not answer.
+    """
+    try:
+        await client.get_path(f"/apis/{names.API_VERSION}", resource=WORKLOADS)
+    except NotFoundError:
+        return False
+    except ForbiddenError:
+        return True
+    return True
 
 
 async def _settled(link: WorkerLink) -> None:

@@ -51,7 +51,20 @@ async def cluster_in(content: bytes, name: str, *, clock: Clock) -> ClusterAcces
 
 
 def refuse_insecure(chosen: SelectedEntries, name: str) -> None:
-    """Raise InsecureKubeconfigError for entries that ask for more than a text from outside may."""
+    """Refuse entries of a text from outside.
+
+    Raises:
+        InsecureKubeconfigError: they ask for more than such a text may.
+        ConfigError: no request could be sent with them.
+    """
+    for field in ("server", "proxy-url"):
+        if not _is_address(chosen.cluster.text(field)):
+            raise ConfigError(f"{name}: {chosen.cluster.what}: {field} is no address, such as https://HOST:6443")
+    token = chosen.user.text("token")
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(
+            f"{name}: {chosen.user.what}: token has characters that no header can have, such as line ends"
+        )
     for problem in (*_of_entry(chosen.cluster), *_of_entry(chosen.user), *_of_server(chosen)):
         raise InsecureKubeconfigError(f"{name}: {problem}")
 
@@ -80,6 +93,14 @@ def _of_server(chosen: SelectedEntries) -> list[str]:
             f"{cluster.what}: server {cluster.text('server')} would get the credentials in clear text; use https://"
         ]
     return []
+
+
+def _is_address(text: str) -> bool:
+    """Whether host and port of a web address can be told apart; a missing address is complained of later."""
+    try:
+        return urlsplit(text).port != 0
+    except ValueError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

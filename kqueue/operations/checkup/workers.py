@@ -21,7 +21,7 @@ from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.controllers.resources import MULTIKUEUE_CLUSTERS, NAMESPACES, WORKLOADS, resource_of
-from kqueue.controllers.worker_cluster import IDENTITY, WorkerSourceError, identity_of
+from kqueue.controllers.worker_cluster import IDENTITY, WorkerSourceError, identity_of, serves_kueue
 from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from kqueue.jobs.catalog import BY_FRAMEWORK
@@ -142,7 +142,7 @@ class WorkersCheck:
             version = (await worker.version()).get("gitVersion", "of an unknown version")
             if ours and await identity_of(worker) == ours:
                 faults += ("its kubeconfig leads to this very cluster; give one of another cluster",)
-            if not await _is_served(worker):
+            if not await serves_kueue(worker):
                 faults += (f"it serves no {names.API_VERSION}; install kqueue (or Kueue 0.15) there",)
             try:
                 missing = await _missing(worker, rights(self._configuration))
@@ -182,14 +182,6 @@ def _by_condition(cluster: api.MultiKueueCluster) -> WorkerFindings:
     if told.status != "True":
         return WorkerFindings(name, (f"{told.reason}: {told.message}",))
     return WorkerFindings(f"{name}: connected, says the controller")
-
-
-async def _is_served(worker: Client) -> bool:
-    try:
-        await worker.get_path(f"/apis/{names.API_VERSION}", resource=WORKLOADS)
-    except NotFoundError:
-        return False
-    return True
 
 
 async def _missing(worker: Client, wanted: Sequence[Right]) -> list[Right]:

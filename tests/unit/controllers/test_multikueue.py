@@ -152,9 +152,20 @@ async def test_a_status_that_the_api_server_refuses_holds_nothing_up() -> None:
     assert "MultiKueue" in world.recorder.warnings
 
 
+def of_another_manager(obj: JSON) -> JSON:
+    """A copy that another manager with the same origin has made."""
+    marks = {"labels": {ORIGIN: "west"}, "annotations": {"kqueue.dev/multikueue-manager-uid": "uid-of-another"}}
+    return {**obj, "metadata": {**obj["metadata"], **marks}}
+
+
 @pytest.mark.parametrize(
     ("resource", "foreign"),
-    [pytest.param(WORKLOADS, make_workload("w"), id="a workload"), pytest.param(JOBS, make_job(), id="a job")],
+    [
+        pytest.param(WORKLOADS, make_workload("w"), id="a workload"),
+        pytest.param(JOBS, make_job(), id="a job"),
+        pytest.param(WORKLOADS, of_another_manager(make_workload("w")), id="the copy of another manager"),
+        pytest.param(JOBS, of_another_manager(make_job()), id="the copy of another manager's job"),
+    ],
 )
 async def test_a_foreign_object_is_never_touched(resource: ResourceType, foreign: JSON) -> None:
     """17.2: a user of `a` has taken the name; the other cluster runs the job."""
@@ -167,6 +178,8 @@ async def test_a_foreign_object_is_never_touched(resource: ResourceType, foreign
         taken.tell(*ADMITTED)
         await world.settled()
     free.tell(*ADMITTED)
+    await world.settled()
+    world.reconciler.collect_garbage()
     await world.settled()
 
     assert (world.entry["state"], world.status["clusterName"]) == ("Ready", "b")
@@ -236,6 +249,26 @@ async def test_copies_on_a_cluster_that_comes_back_late_are_deleted() -> None:
     assert await world.settled() is None
 
     assert world.workers["a"].names == []
+
+
+async def test_garbage_of_another_manager_is_left_alone() -> None:
+    """It has the same origin, and a Workload that this manager does not have: no orphan of ours."""
+    world = MultiKueueWorld()
+    await world.settled()
+    a = world.workers["a"]
+    a.client.put(WORKLOADS, of_another_manager(make_workload("theirs")))
+    a.client.put(WORKLOADS, of_this_manager(make_workload("ours")))
+    world._bring()
+    world.reconciler.collect_garbage()
+    assert set(a.cluster.queue) == {"ns/theirs", "ns/ours"}
+    await world.settled()
+    assert a.client.keys(WORKLOADS) == ["ns/w", "ns/theirs"]
+
+
+def of_this_manager(obj: JSON) -> JSON:
+    """A copy that this manager has made."""
+    marks = {"labels": {ORIGIN: "west"}, "annotations": {"kqueue.dev/multikueue-manager-uid": "uid-of-manager"}}
+    return {**obj, "metadata": {**obj["metadata"], **marks}}
 
 
 async def test_a_workload_that_is_gone_takes_its_copies_with_it() -> None:

@@ -18,7 +18,15 @@ from kqueue.controllers.worker_cluster import (
     WorkerSourceError,
     WorkerTools,
 )
-from kqueue.errors import ConfigError, ForbiddenError, InvalidError, UnauthorizedError, UnreachableError
+from kqueue.errors import (
+    ConfigError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.switches import JobFeatures
@@ -54,6 +62,7 @@ class WorkerServer(FakeClient):
         self.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": uid}})
         self.answers: Callable[[], Awaitable[None]] = self._answer_at_once
         self.closed = 0
+        self.served = {"/apis/kueue.x-k8s.io/v1beta2"}
         self.hidden = ""
         """A kind that the user may not list."""
 
@@ -62,6 +71,12 @@ class WorkerServer(FakeClient):
 
     async def version(self) -> Json:
         await self.answers()
+        return {}
+
+    async def get_path(self, path: str, *, resource: Any) -> Json:
+        """Discovery of Kueue's API."""
+        if path not in self.served:
+            raise NotFoundError("no such version", status=404)
         return {}
 
     async def list_page(self, resource: Any, namespace: Any = None, *, params: Any, **more: Any) -> bytes:
@@ -83,7 +98,9 @@ class WorkerServer(FakeClient):
 class Connected:
     """One cluster and what it was told and has told."""
 
-    def __init__(self, server: WorkerServer | None = None) -> None:
+    def __init__(
+        self, server: WorkerServer | None = None, *, name: str = "a", holders: dict[str, str] | None = None
+    ) -> None:
         self.clock, self.server = FakeClock(), server or WorkerServer()
         self.content: bytes | Exception = b"one"
         self.contents: list[bytes] = []
@@ -98,6 +115,7 @@ class Connected:
             switches=JobFeatures(),
             clock=self.clock,
             identity=self._identity,
+            holders={} if holders is None else holders,
         )
         handlers = WorkerHandlers(
             source=self._source,
@@ -106,7 +124,7 @@ class Connected:
             on_copy=self.copies.append,
             on_state=self._on_state,
         )
-        self.cluster = WorkerCluster("a", handlers, tools)
+        self.cluster = WorkerCluster(name, handlers, tools)
 
     def _on_state(self) -> None:
         self.states.append((self.cluster.link is not None, self.cluster.reason))
@@ -283,3 +301,115 @@ async def test_the_manager_itself_is_no_worker() -> None:
         assert world.states == [(False, "BadKubeConfig")]
         assert "own cluster" in world.cluster.message
         assert world.server.closed == 1
+
+
+async def test_one_cluster_is_connected_under_one_name() -> None:
+    """Two objects that lead to one cluster would delete each other's copies; the second waits until the first is gone."""
+    holders: dict[str, str] = {}
+    first, second = Connected(name="a", holders=holders), Connected(name="b", holders=holders)
+    async with second.running():
+        assert second.states == [(True, "Active")]
+        async with first.running():
+            assert first.states == [(False, "BadKubeConfig")]
+            assert "MultiKueueCluster b leads to the same cluster" in first.cluster.message
+        assert holders == {"worker": "b"}
+    async with first.running():
+        assert first.states[-1] == (True, "Active")
+    assert holders == {}
+
+
+async def test_clusters_whose_identity_cannot_be_read_are_told_apart_by_nothing() -> None:
+    """The user of the kubeconfig may not read kube-system: the cluster is used all the same."""
+    holders: dict[str, str] = {}
+    worlds = [Connected(name=name, holders=holders) for name in "ab"]
+    for world in worlds:
+        world.server.drop(NAMESPACES, "kube-system")
+    async with worlds[0].running(), worlds[1].running():
+        assert [world.states for world in worlds] == [[(True, "Active")]] * 2
+
+
+@pytest.mark.parametrize(
+    ("uid", "states"),
+    [
+        pytest.param("rebuilt", [(False, "ClientConnectionFailed"), (True, "Active")], id="it was built anew"),
+        pytest.param(
+            "manager", [(False, "ClientConnectionFailed"), (False, "BadKubeConfig")], id="it is the manager now"
+        ),
+    ],
+)
+async def test_another_cluster_at_the_same_address_is_noticed(uid: str, states: list[tuple[bool, str]]) -> None:
+    """A name of DNS leads elsewhere: what is known of copies is of the former cluster."""
+    world = Connected()
+    async with world.running():
+        world.server.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": uid}})
+        await world.clock.advance(11)
+        assert world.states == [(True, "Active"), *states]
+        assert "another cluster answers" in world.messages[1]
+
+
+async def test_a_worker_with_another_version_of_the_api_is_told() -> None:
+    """Older ones of Kueue serve v1beta1 alone; the cluster is used once it is upgraded."""
+    world = Connected()
+    world.server.served = {"/apis/kueue.x-k8s.io/v1beta1"}
+    async with world.running():
+        assert world.states == [(False, "ClientConnectionFailed")]
+        assert "serves no kueue.x-k8s.io/v1beta2; install" in world.cluster.message
+        world.server.served = {"/apis/kueue.x-k8s.io/v1beta2"}
+        await world.clock.advance(11)
+        assert world.states[-1] == (True, "Active")
+
+
+async def test_a_worker_that_answers_with_no_json_is_lost() -> None:
+    """A proxy answers in its place with a page."""
+    world = Connected()
+
+    async def page() -> None:
+        raise ServerError("get /version: the answer is not a JSON object", status=200)
+
+    async with world.running():
+        world.server.answers = page
+        await world.clock.advance(11)
+        assert world.states[-1] == (False, "ClientConnectionFailed")
+        assert "not a JSON object" in world.cluster.message
+
+
+@pytest.mark.parametrize("metadata", [{"name": "kube-system"}, {"name": "kube-system", "uid": 7}])
+async def test_a_worker_without_a_uid_has_no_identity(metadata: Json) -> None:
+    world = Connected()
+    world.server.put(NAMESPACES, {"metadata": metadata})
+    async with world.running():
+        assert world.states == [(True, "Active")]
+
+
+async def test_an_answer_that_is_a_bug_to_us_is_told_too() -> None:
+    """The condition does not go on saying that the cluster is fine."""
+    world = Connected()
+
+    async def strange() -> None:
+        raise KeyError("surprise")
+
+    task = asyncio.ensure_future(world.cluster.run())
+    await world.clock.advance(1)
+    world.server.answers = strange
+    await world.clock.advance(11)
+    with pytest.raises(KeyError):
+        await task
+    assert world.states == [(True, "Active"), (False, "ClientConnectionFailed")]
+    assert "does not understand" in world.cluster.message
+
+
+async def test_a_worker_that_answers_late_delays_nothing_else() -> None:
+    """Its probe takes nine seconds, which is in time; steps of other clusters have queues of their own."""
+    world, other = Connected(), Connected(name="b")
+
+    async def late() -> None:
+        await world.clock.sleep(9)
+
+    async with world.running(), other.running():
+        world.server.answers = late
+        for _ in range(5):
+            await world.clock.advance(10)
+        other.cluster.enqueue("ns/w")
+        await other.clock.advance(1)
+        assert world.states == [(True, "Active")]
+        assert other.steps == ["ns/w"]

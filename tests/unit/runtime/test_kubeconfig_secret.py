@@ -75,6 +75,10 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\n" + "\n".join(
         pytest.param(config(contexts=[]), "no context 'one'", id="no context"),
         pytest.param(config(cluster={"server": "ftp://x"}), "https://", id="no web address"),
         pytest.param(config(cluster={"server": ""}), "https://", id="no address"),
+        pytest.param(config(cluster={"server": "https://[::1"}), "server is no address", id="half an address"),
+        pytest.param(config(cluster={"server": "https://c:99999"}), "server is no address", id="no port"),
+        pytest.param(config(cluster={"proxy-url": "http://c:x"}), "proxy-url is no address", id="no proxy"),
+        pytest.param(config(user={"token": "a\r\nHost: b"}), "no header can have", id="a token of two lines"),
         pytest.param(config(cluster={"certificate-authority-data": "eA=="}), "CA", id="no certificate"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def ours(kind: str, name: str, spec: Object) -> Object:
 
 
 @asynccontextmanager
-async def worker_in(folder: Path, namespace: str) -> AsyncIterator[tuple[Road, Sandbox]]:
+async def worker_in(folder: Path, namespace: str, settings: str = FRAMEWORKS) -> AsyncIterator[tuple[Road, Sandbox]]:
     """A sandbox with nodes, a tenant in the same namespace, and kqueue."""
     sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
     await sandbox.start()
@@ -48,7 +48,7 @@ async def worker_in(folder: Path, namespace: str) -> AsyncIterator[tuple[Road, S
         await plane.cluster.request("POST", "/api/v1/namespaces", body)
         for collection, obj in queue_objects(namespace):
             await plane.cluster.request("POST", collection, obj)
-        async with running(configuration(FRAMEWORKS), flags(plane), timings=QUICK) as process:
+        async with running(configuration(settings), flags(plane), timings=QUICK) as process:
             await process.operator.ready.wait()
             yield Road(plane.cluster, namespace), sandbox
     finally:
@@ -67,8 +67,18 @@ async def name_cluster(road: Road, name: str, kubeconfig: str) -> None:
 
 
 @asynccontextmanager
-async def two_clusters(plane: Plane, folder: Path) -> AsyncIterator[tuple[Road, Road, Sandbox]]:
-    """A manager without nodes, whose queue has the check, and a worker named `west`; `gone` does not exist."""
+async def two_clusters(
+    plane: Plane,
+    folder: Path,
+    *,
+    manager: str = MANAGER,
+    worker: str = FRAMEWORKS,
+    named: Callable[[Road, str, str], Awaitable[None]] | None = None,
+) -> AsyncIterator[tuple[Road, Road, Sandbox]]:
+    """A manager without nodes, whose queue has the check, and a worker named `west`; `gone` does not exist.
+
+    `named` names the worker by its kubeconfig, by default in a Secret.
+    """
     cluster = plane.cluster
     namespace = await cluster.create_namespace("multi")
     road = Road(cluster, namespace)
@@ -85,13 +95,13 @@ async def two_clusters(plane: Plane, folder: Path) -> AsyncIterator[tuple[Road, 
     queue = {"namespaceSelector": {}, "resourceGroups": resource_groups(64), **checks}
     await post(plane, "clusterqueues", "team", queue)
     await post(plane, "localqueues", "main", {"clusterQueue": "team"}, namespace=namespace)
-    async with worker_in(folder, namespace) as (worker, sandbox):
-        await name_cluster(road, "west", sandbox.kubeconfig())
-        async with running(configuration(MANAGER), flags(plane), timings=QUICK) as process:
+    async with worker_in(folder, namespace, worker) as (other, sandbox):
+        await (named or name_cluster)(road, "west", sandbox.kubeconfig())
+        async with running(configuration(manager), flags(plane), timings=QUICK) as process:
             await process.operator.ready.wait()
             await until_active(road, "admissionchecks/multi", "True", "SomeActiveClusters")
             try:
-                yield road, worker, sandbox
+                yield road, other, sandbox
             finally:
                 await cluster.request("DELETE", f"/api/v1/namespaces/{OWN_NAMESPACE}/secrets")
 
@@ -186,13 +196,21 @@ async def test_an_eviction_reaches_the_worker_and_a_lost_worker_costs_only_its_j
 
 
 async def test_a_kubeconfig_of_the_manager_itself_is_refused(either_plane: Plane, tmp_path: Path) -> None:
-    """Its queue would take copies for workloads of its own; a Secret that is put right is read again."""
+    """Its queue would take copies for workloads of its own; a Secret that is put right is read again.  One that leads
+    to the cluster of another object has to wait until that is gone.
+    """
     async with two_clusters(either_plane, tmp_path) as (road, _, sandbox):
         await name_cluster(road, "self", either_plane.kubeconfig.read_text())
         refused = await until_active(road, "multikueueclusters/self", "False", "BadKubeConfig")
         data = {"data": {"kubeconfig": base64.b64encode(sandbox.kubeconfig().encode()).decode()}}
         secret = f"/api/v1/namespaces/{OWN_NAMESPACE}/secrets/self"
         await road.cluster.request("PATCH", secret, data, content_type=MERGE_PATCH)
+
+        def is_second(obj: Object) -> bool:
+            return "leads to the same cluster" in condition(obj, "Active")["message"]
+
+        await road.cluster.until(f"{KUEUE}/multikueueclusters/self", is_second, what="the second name is refused")
+        await road.cluster.request("DELETE", f"{KUEUE}/multikueueclusters/west")
         await until_active(road, "multikueueclusters/self", "True", "Active")
 
     assert "own cluster" in condition(refused, "Active")["message"]

@@ -73,7 +73,7 @@ class WorkerServer(FakeClient):
         await self.answers()
         return {}
 
-    async def get_path(self, path: str, *, resource: Any) -> Json:
+    async def get_path(self, path: str, params: Any = None, **_: Any) -> Json:
         """Discovery of Kueue's API."""
         if path not in self.served:
             raise NotFoundError("no such version", status=404)

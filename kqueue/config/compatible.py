@@ -15,6 +15,7 @@ _NEWER = (
     ("resources", "deviceClassMappings", "sources"),
     ("multiKueue", "clusterProfile"),
     ("multiKueue", "incrementalDispatcherConfig"),
+    ("multiKueue", "bestDomainConfig"),
     ("metrics", "customLabels", "sourceKind"),
     ("metrics", "customLabels", "trackedValues"),
 )

@@ -151,6 +151,27 @@ class IncrementalDispatcherConfig(Section):
     """Clusters per round."""
 
 
+BEST_DOMAIN_DISPATCHER = "kqueue.dev/best-domain"
+
+
+class BestDomainConfig(Section):
+    """How the dispatcher of the best domain asks worker clusters."""
+
+    answer_timeout: Duration = timedelta(seconds=2)
+    """Time after which a cluster counts as one that does not answer."""
+    patience: Duration = timedelta(seconds=30)
+    """Time after which a workload that no cluster has admitted is sent to the next best cluster, too."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        most = timedelta(seconds=30)
+        if not timedelta(milliseconds=100) <= self.answer_timeout <= most:
+            refuse_any([FieldError("answerTimeout", "must be from 100ms to 30s", str(self.answer_timeout))])
+        if self.patience < timedelta(seconds=1):
+            refuse_any([FieldError("patience", "must be 1s or more", str(self.patience))])
+        return self
+
+
 class ExternalFramework(Section):
     """A custom kind that MultiKueue dispatches."""
 
@@ -227,6 +248,8 @@ class MultiKueue(Section):
     dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
     """The dispatcher that chooses the clusters."""
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
+    best_domain_config: BestDomainConfig | None = None
+    """Only with the dispatcher `kqueue.dev/best-domain`."""
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: ClusterProfile | None = None
 
@@ -243,6 +266,9 @@ class MultiKueue(Section):
         if self.incremental_dispatcher_config is not None and self.dispatcher_name != INCREMENTAL_DISPATCHER:
             remedy = f"must be left out unless dispatcherName is {INCREMENTAL_DISPATCHER}"
             problems.append(FieldError("incrementalDispatcherConfig", remedy))
+        if self.best_domain_config is not None and self.dispatcher_name != BEST_DOMAIN_DISPATCHER:
+            remedy = f"must be left out unless dispatcherName is {BEST_DOMAIN_DISPATCHER}"
+            problems.append(FieldError("bestDomainConfig", remedy))
         refuse_any(problems)
         return self
 

@@ -9,6 +9,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
+from kqueue.config.policy import BestDomainConfig
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.check_answers import CheckActivity, is_of
 from kqueue.controllers.cluster_profiles import ClusterProfiles, providers_of
@@ -57,13 +58,15 @@ def jobs_by_owner(
 def policy_of(manager: Manager) -> DispatchPolicy:
     """Return the settings of the dispatcher."""
     settings, enabled = manager.config.multi_kueue, manager.config.enabled
-    steps = settings.incremental_dispatcher_config
+    steps, asks = settings.incremental_dispatcher_config, settings.best_domain_config or BestDomainConfig()
     return DispatchPolicy(
         dispatcher=settings.dispatcher_name,
         step=steps.step_size if steps is not None and enabled("MultiKueueIncrementalDispatcherConfig") else 3,
         keeps_order=enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
         lost_after=settings.worker_lost_timeout,
         orchestrates_preemption=enabled("MultiKueueOrchestratedPreemption"),
+        patience=asks.patience,
+        answer_within=asks.answer_timeout,
     )
 
 

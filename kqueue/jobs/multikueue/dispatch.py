@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.jobs.multikueue.facts import ALL_AT_ONCE, INCREMENTAL, ROUND, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.facts import ALL_AT_ONCE, BEST_DOMAIN, INCREMENTAL, ROUND, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.ranking import best
 
 _MOST = 20
 """Clusters that `status.nominatedClusterNames` can hold."""
@@ -30,6 +31,11 @@ def nominate(facts: MultiKueueFacts) -> Nomination:
         return Nomination(tuple(sorted(offered))[:_MOST])
     if dispatcher == INCREMENTAL:
         return _incremental(facts, offered)
+    if dispatcher == BEST_DOMAIN:
+        found = best(facts, offered)
+        if found.incremental is not None:
+            return _in_rounds(facts, [*found.clusters, *found.incremental])
+        return Nomination(found.clusters[:_MOST], found.again)
     return Nomination(tuple(name for name in now if name in offered))
 
 
@@ -40,11 +46,18 @@ def _is_kept(remote: Remote, nominated: Sequence[str]) -> bool:
 
 def writes_nomination(facts: MultiKueueFacts) -> bool:
     """Whether the nomination is written by this controller."""
-    return facts.policy.dispatcher in (ALL_AT_ONCE, INCREMENTAL)
+    return facts.policy.dispatcher in (ALL_AT_ONCE, INCREMENTAL, BEST_DOMAIN)
 
 
 def _incremental(facts: MultiKueueFacts, offered: list[str]) -> Nomination:
-    """Return `step` clusters per begun round, those first that were nominated before.
+    """Return `step` clusters per begun round, those first that were nominated before."""
+    before = [name for name in facts.workload.status.nominated_cluster_names if name in offered]
+    rest = [name for name in offered if name not in before]
+    return _in_rounds(facts, [*before, *(rest if facts.policy.keeps_order else sorted(rest))])
+
+
+def _in_rounds(facts: MultiKueueFacts, order: list[str]) -> Nomination:
+    """Return the first `step` clusters per begun round, and all that were nominated before.
 
     The number of rounds follows from the time since which the workload can be dispatched, so a controller that starts
     anew goes on where the former one ended.
@@ -53,9 +66,7 @@ def _incremental(facts: MultiKueueFacts, offered: list[str]) -> Nomination:
     passed = max(facts.now - start, timedelta(0)) if start is not None else timedelta(0)
     rounds = passed // ROUND + 1
     most = min(rounds * facts.policy.step, _MOST)
-    before = [name for name in facts.workload.status.nominated_cluster_names if name in offered]
-    rest = [name for name in offered if name not in before]
-    order = [*before, *(rest if facts.policy.keeps_order else sorted(rest))]
+    before = [name for name in facts.workload.status.nominated_cluster_names if name in order]
     chosen = tuple(order[: max(most, len(before))])
     return Nomination(chosen, None if len(chosen) == len(order) or most == _MOST else rounds * ROUND - passed)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.jobs.fields import JSON
+from kqueue.jobs.multikueue.answers import ClusterAnswer
 
 ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+BEST_DOMAIN = "kqueue.dev/best-domain"
 ROUND = timedelta(minutes=5)
 """Time after which the incremental dispatcher adds clusters.  Source: Kueue."""
 
@@ -79,6 +81,8 @@ class DispatchPolicy:
         keeps_order: the incremental dispatcher follows the order of the config, not the alphabet.
         lost_after: time after which the work on a silent cluster counts as lost.
         orchestrates_preemption: one cluster after the other may preempt for a workload.
+        patience: time after which the dispatcher of the best domain asks again, and adds a cluster.
+        answer_within: time after which a cluster that was asked counts as one that does not answer.
     """
 
     dispatcher: str = ALL_AT_ONCE
@@ -86,6 +90,8 @@ class DispatchPolicy:
     keeps_order: bool = True
     lost_after: timedelta = timedelta(minutes=15)
     orchestrates_preemption: bool = False
+    patience: timedelta = timedelta(seconds=30)
+    answer_within: timedelta = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,8 @@ class MultiKueueFacts:
         problem: why no worker cluster can run the job; empty: one can.
         is_elastic: the workload is a slice of an elastic job.
         now: the present time.
+        answers: what clusters say about the workload, where the dispatcher asks them.
+        sent_at: when the dispatcher that asks sent the workload to a cluster last; None: not known.
     """
 
     workload: wire.Workload
@@ -108,6 +116,8 @@ class MultiKueueFacts:
     now: datetime
     problem: str = ""
     is_elastic: bool = False
+    answers: Mapping[str, ClusterAnswer] = field(default_factory=dict)
+    sent_at: datetime | None = None
 
     def is_true(self, kind: str) -> bool:
         """Whether a condition of the workload is true."""

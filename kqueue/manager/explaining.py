@@ -1,8 +1,9 @@
-"""Makes the view that explains one Workload: what the scheduling loop goes by, and what holds a Workload back."""
+"""Makes the views that explain a Workload, and place one of another cluster, by what the scheduling loop goes by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kqueue import model
@@ -14,6 +15,7 @@ from kqueue.manager.proposals import proposal_source
 from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer
+from kqueue.visibility.placements import PlacementView
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from kqueue.visibility.workload_state import Hindrance
 
@@ -21,8 +23,43 @@ if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sources:
+    """What explanations and placements read of this process."""
+
+    known: Known
+    planning: PlanningSource
+    held_back: Callable[[wire.Workload], Iterator[Hindrance]]
+    freshness: Freshness
+
+
 def make_explainer(operator: Operator) -> WorkloadExplainer:
     """Return an explainer that reads the state of this process."""
+    sources = _sources(operator)
+    return WorkloadExplainer(
+        known=sources.known,
+        planning=sources.planning,
+        held_back=sources.held_back,
+        not_running=operator.manager.not_running,
+        clock=operator.clock,
+        freshness=sources.freshness,
+    )
+
+
+def make_placements(operator: Operator) -> PlacementView:
+    """Return the view that says how a workload of another cluster would stand here."""
+    sources, order = _sources(operator), rules.loop_settings(operator.config, operator.timings).queue_order
+    return PlacementView(
+        known=sources.known,
+        planning=sources.planning,
+        held_back=sources.held_back,
+        pending=lambda workload: operator.manager.cache.requests.pending(workload, order),
+        clock=operator.clock,
+        freshness=sources.freshness,
+    )
+
+
+def _sources(operator: Operator) -> _Sources:
     manager, watches, loop = operator.manager, operator.watches, operator.loop
     proposals = proposal_source(operator)
     settings = rules.loop_settings(operator.config, operator.timings)
@@ -46,7 +83,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         served = [watch.age() for watch in watches.all() if not watch.missing]
         return max(served, default=0.0)
 
-    return WorkloadExplainer(
+    return _Sources(
         known=Known(
             workloads=watches.workloads.store,
             local_queues=watches.local_queues.store,
@@ -73,8 +110,6 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             plan_for=lambda key: open_plan_for(proposals.plans(), key, operator.clock.now()),
         ),
         held_back=held_back,
-        not_running=manager.not_running,
-        clock=operator.clock,
         freshness=Freshness(
             leads=operator.ready.is_set, silence=silence, stale_after=operator.timings.watch_stale_after
         ),

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kqueue.api import names
+from kqueue.api.wire import placement
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
 from kqueue.jobs.gang.overview import KIND as GANG
-from kqueue.manager.explaining import make_explainer
+from kqueue.manager.explaining import make_explainer, make_placements
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
@@ -120,6 +121,17 @@ def catalog_of(operator: Operator) -> Catalog:
             namespaced=True,
             kind=EXPLANATION,
             view=make_explainer(operator).view,
+        )
+    )
+    catalog.add(
+        CatalogResource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name=placement.PLURAL,
+            namespaced=True,
+            kind=placement.KIND,
+            view=make_placements(operator).view,
+            most_bytes=placement.MOST_BYTES,
         )
     )
     _add_quotas(catalog, operator, pending)

@@ -24,6 +24,7 @@ _REASONS = {
     404: "NotFound",
     405: "MethodNotAllowed",
     406: "NotAcceptable",
+    413: "RequestEntityTooLarge",
     414: "RequestURITooLong",
     429: "TooManyRequests",
     500: "InternalError",
@@ -35,8 +36,12 @@ _REASONS = {
 class Refusal(Exception):
     """Ends a question with a failure as its answer."""
 
-    def __init__(self, code: int, message: str, *, details: JSON | None = None, retry_after: int = 0) -> None:
+    def __init__(
+        self, code: int, message: str, *, details: JSON | None = None, retry_after: int = 0, allow: str = "GET"
+    ) -> None:
+        """`allow` is the only method of the path, for 405."""
         super().__init__(message)
+        self.allow = allow
         self.code, self.message, self.details, self.retry_after = code, message, details or {}, retry_after
 
     def response(self) -> web.Response:
@@ -56,7 +61,7 @@ class Refusal(Exception):
         if self.retry_after:
             headers["Retry-After"] = str(self.retry_after)
         if self.code == 405:
-            headers["Allow"] = "GET"
+            headers["Allow"] = self.allow
         if self.code == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return web.Response(body=_encode(status), status=self.code, headers=headers)

@@ -36,10 +36,24 @@ class CatalogResource:
     namespaced: bool = False
     is_list: bool = False
     """Whether the resource is a list, whose path has no name."""
+    most_bytes: int = 0
+    """The largest body of a question that is posted, to a path without a name; 0: the resource is read."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return "POST" if self.most_bytes else "GET"
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the path has a name."""
+        return not (self.is_list or self.most_bytes)
 
     @property
     def verb(self) -> str:
         """The verb for which the user needs a right."""
+        if self.most_bytes:
+            return "create"
         return "list" if self.is_list else "get"
 
     @property
@@ -51,7 +65,7 @@ class CatalogResource:
     def path(self) -> str:
         """The path, with braces in place of the namespace and the name."""
         parts = ["/apis", self.group, self.version, *(["namespaces", "{namespace}"] if self.namespaced else [])]
-        return "/".join([*parts, self.name, *([] if self.is_list else ["{name}"]), *filter(None, [self.subresource])])
+        return "/".join([*parts, self.name, *(["{name}"] if self.has_name else []), *filter(None, [self.subresource])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,7 @@ class Catalog:
     def add(self, resource: CatalogResource) -> None:
         """Serve a resource."""
         place = (resource.group, resource.version, resource.name, resource.subresource)
-        self._resources[*place, resource.namespaced, resource.is_list] = resource
+        self._resources[*place, resource.namespaced, not resource.has_name] = resource
 
     def find(self, path: str) -> ResolvedPath | None:
         """Return the resource of a path, or None.  Paths are not unquoted: names that need quoting do not exist."""
@@ -178,7 +192,10 @@ class Catalog:
         return {
             "swagger": "2.0",
             "info": {"title": _TITLE, "version": OUR_VERSION},
-            "paths": {each.path: {"get": _operation(each, answers, flat=True)} for each in self._resources.values()},
+            "paths": {
+                each.path: {each.method.lower(): _operation(each, answers, flat=True)}
+                for each in self._resources.values()
+            },
             "definitions": {},
         }
 
@@ -187,7 +204,7 @@ class Catalog:
         return {
             "openapi": "3.0.0",
             "info": {"title": _TITLE, "version": version},
-            "paths": {each.path: {"get": _operation(each, answers)} for each in self._of(group, version)},
+            "paths": {each.path: {each.method.lower(): _operation(each, answers)} for each in self._of(group, version)},
             "components": {"schemas": {}},
         }
 

@@ -22,7 +22,7 @@ from kqueue.visibility.front_proxy import FrontProxy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits(connections.Bounds):
-    """Limits of one server; times in seconds.  A user of many groups has a header for each; no request has a body."""
+    """Limits of one server; times in seconds.  A user of many groups has a header for each."""
 
     requests: int = 64
     """Concurrent requests of all users."""

@@ -19,6 +19,8 @@ class AuthorizedQuestion:
     """The name of the object; empty for a list."""
     params: Mapping[str, str]
     """The parameters of the query; their size is limited, their values are not checked."""
+    body: bytes = b""
+    """What was posted; its size is limited, its content is not checked."""
     reads: Callable[[str], Awaitable[bool]]
     """Whether this user may read the Workloads of a namespace; an empty text means all namespaces.
 

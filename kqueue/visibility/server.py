@@ -1,6 +1,7 @@
 """The server behind the API server's aggregation layer: it identifies the user, checks the right, and answers.
 
-It never writes, so every replica serves it.  Each request costs a bounded number of connections, bytes and seconds;
+It never writes, so every replica serves it; a question may be posted with a body, where its resource says how long it
+may be.  Each request costs a bounded number of connections, bytes and seconds;
 long answers are computed and written in steps, with turns of the event loop between them.
 """
 
@@ -129,8 +130,10 @@ class VisibilityServer:
     ) -> JSON | web.Response:
         """Answer a request within the limits of requests and time."""
         path, _, query = request.raw_path.partition("?")
-        if request.method != "GET" or request.can_read_body:
-            raise Refusal(405, "only GET without a body is answered here: nothing can be written")
+        method = self._method_of(path)
+        if request.method != method or (method == "GET" and request.can_read_body):
+            how = "only GET without a body is" if method == "GET" else "only questions that are posted are"
+            raise Refusal(405, f"{how} answered here: nothing can be written", allow=method)
         if path in _PROBES:
             return web.Response(text="ok")
         if len(path) > _LONGEST_PATH or len(query) > _LONGEST_QUERY:
@@ -142,11 +145,16 @@ class VisibilityServer:
             async with asyncio.timeout(self._limits.answer):
                 user = await self._user(request, connection)
                 places.enter_context(self._place_of(user))
-                return await self._found(user, path, query)
+                return await self._found(user, path, query, request)
         except TimeoutError:
             raise Refusal(504, f"no answer was found within {self._limits.answer:g} s", retry_after=_SOON) from None
         finally:
             self._busy -= 1
+
+    def _method_of(self, path: str) -> str:
+        """Return the only HTTP method of a path: POST for a question with a body, which writes nothing, too."""
+        found = self._catalog.find(path) if len(path) <= _LONGEST_PATH else None
+        return found.resource.method if found is not None else "GET"
 
     @contextmanager
     def _place_of(self, user: User) -> Iterator[None]:
@@ -207,7 +215,7 @@ class VisibilityServer:
 
     # --- the answer
 
-    async def _found(self, user: User, path: str, query: str) -> JSON:
+    async def _found(self, user: User, path: str, query: str, request: web.BaseRequest) -> JSON:
         found = self._catalog.find(path)
         if found is None:
             await self._let_in(user, Action(verb="get", path=path))
@@ -225,7 +233,8 @@ class VisibilityServer:
         if not self._warm():
             raise Refusal(503, "the controller has not read the whole cluster yet", retry_after=_SOON)
         reads = Reading(self._rights, user)
-        asked = AuthorizedQuestion(namespace=found.namespace, name=found.name, params=params, reads=reads)
+        body = await _body(request, found.resource.most_bytes) if found.resource.most_bytes else b""
+        asked = AuthorizedQuestion(namespace=found.namespace, name=found.name, params=params, body=body, reads=reads)
         return await self._viewed(found, asked)
 
     async def _viewed(self, found: ResolvedPath, asked: AuthorizedQuestion) -> JSON:
@@ -263,3 +272,13 @@ class VisibilityServer:
             connection.cut()
             raise ConnectionResetError("the answer could not be written") from e
         return response
+
+
+async def _body(request: web.BaseRequest, most: int) -> bytes:
+    """Return the body of a question; a longer one is not read to its end."""
+    read = bytearray()
+    async for piece in request.content.iter_any():
+        read += piece
+        if len(read) > most:
+            raise Refusal(413, f"at most {most} bytes of a question are read")
+    return bytes(read)

@@ -45,7 +45,7 @@ class Placement(Struct, frozen=True, kw_only=True):
         start: `Now`, `AfterPreemption`, `Later` or `Never`.
         message: why, for people.
         level: the level at which the domains are counted; the widest one that the gang asks for.
-        domains: domains that the gang would use, and `fewest`, the smallest number that any placement could use.
+        domains: domains that the gang would use; no placement could use less than `fewest_domains`.
         room: how many of such gangs fit now, one after the other, counted up to a limit.
         preempts: how many workloads would be preempted; `preempted` are the first ones.
         borrows: whether the queue would borrow quota.
@@ -58,7 +58,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     cluster_queue: str = ""
     level: str = ""
     domains: int = 0
-    fewest: int = 0
+    fewest_domains: int = 0
     room: int = 0
     preempts: int = 0
     preempted: tuple[PreemptedWorkload, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
@@ -109,6 +110,15 @@ class Trials:
             yield
         starts = not isinstance(self._next(head, copy), Wait)
         return () if starts else tuple(takers)
+
+    def room(self, head: Head, most: int) -> Iterator[int]:
+        """Yield 1, 2, ... for each further head equal to this one that starts without preemption, up to `most`."""
+        copy = self._world.copied(self._queues)
+        for count in range(1, most + 1):
+            one = replace(head, key=f"{head.key}/{count}", uid=f"{head.uid}/{count}")
+            if not isinstance(self._next(one, copy), Admit):
+                return
+            yield count
 
     def _next(self, head: Head, copy: Snapshot) -> Decision:
         """Return the decision of a cycle with this head on the capacity left by earlier ones, and charge it."""

@@ -105,7 +105,7 @@ def read_answer(found: Any, asked_at: datetime) -> ClusterAnswer:
     start = _STARTS.get(placement.start)
     if start is None:
         return unknown("its answer has a form that this version does not know", asked_at)
-    fewest = _whole(placement.fewest)
+    fewest = _whole(placement.fewest_domains)
     return ClusterAnswer(
         start=start,
         message=_text(placement.message),

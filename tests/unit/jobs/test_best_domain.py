@@ -206,7 +206,7 @@ def test_a_lie_is_clamped() -> None:
         "message": "\x1b[2J" + "x" * 9000,
         "level": "l" * 9000,
         "domains": -5,
-        "fewest": 7,
+        "fewestDomains": 7,
         "room": 2**62,
         "preempts": 9,
         "waitingAhead": -1,

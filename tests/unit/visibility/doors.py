@@ -23,6 +23,8 @@ from kqueue.visibility.server import VisibilityServer
 
 QUESTION = "/apis/g.example/v1/namespaces/a/things/b/told"
 LIST = "/apis/g.example/v1/things"
+POSTED = "/apis/g.example/v1/namespaces/a/wishes"
+MOST_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -123,7 +125,8 @@ BEARER: Any = {"Authorization": "Bearer secret"}
 
 async def told(asked: AuthorizedQuestion) -> JSON:
     """A view that tells what it was asked."""
-    return {"metadata": {}, "of": f"{asked.namespace}/{asked.name}", "params": dict(asked.params)}
+    body = {"body": asked.body.decode()} if asked.body else {}
+    return {"metadata": {}, "of": f"{asked.namespace}/{asked.name}", "params": dict(asked.params), **body}
 
 
 @asynccontextmanager
@@ -134,7 +137,7 @@ async def door(
     warm: Callable[[], bool] = lambda: True,
     proxied: bool = True,
 ) -> AsyncIterator[Door]:
-    """A server with one question and one list; token `secret` is alice's."""
+    """A server with one question, one list, and one question that is posted; token `secret` is alice's."""
     authority, proxies = trustme.CA(), trustme.CA()
     judge = Judge(tokens={"secret": User(name="alice"), "other": User(name="bob")})
     place: dict[str, Any] = {"group": "g.example", "version": "v1", "name": "things"}
@@ -142,6 +145,9 @@ async def door(
         [
             CatalogResource(**place, subresource="told", namespaced=True, kind="Told", view=view),
             CatalogResource(**place, is_list=True, kind="ThingList", view=view),
+            CatalogResource(
+                **{**place, "name": "wishes"}, namespaced=True, kind="Wish", view=view, most_bytes=MOST_BYTES
+            ),
         ]
     )
     answers: list[int] = []

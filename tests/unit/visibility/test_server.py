@@ -17,7 +17,7 @@ from kqueue.visibility.connections import ServerLimits
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.rights import Action
-from tests.unit.visibility.doors import BEARER, LIST, QUESTION, door, exchange, front_proxy
+from tests.unit.visibility.doors import BEARER, LIST, MOST_BYTES, POSTED, QUESTION, door, exchange, front_proxy
 
 LIAR = {"X_Remote_User": "root", "X_Remote_Group": "system:masters"}
 
@@ -199,6 +199,38 @@ async def test_a_body_is_not_read() -> None:
             assert await reader.read() == b""
 
     assert status == 405
+
+
+@pytest.mark.parametrize(("length", "want"), [(1, 200), (MOST_BYTES, 200), (MOST_BYTES + 1, 413), (10_000_000, 413)])
+async def test_a_question_may_be_posted_up_to_its_length(length: int, want: int) -> None:
+    """The user needs the right to create it; what is too long is not read to its end."""
+    async with door() as found, found.connected() as (reader, writer):
+        headers = {**BEARER, "Content-Length": str(length)}
+        status, answer = await exchange(
+            reader, writer, POSTED, method="POST", headers=headers, body=b"x" * min(length, 1000)
+        )
+
+    assert status == want
+    assert answer.get("body") == ("x" * length if want == 200 else None)
+    assert [action.verb for _, action in found.judge.asked] == ["create"]
+
+
+async def test_a_body_is_not_read_before_the_right_is_known() -> None:
+    """403 at once, although the body never comes; and 405 for what would only read."""
+    async with door() as found:
+        found.judge.allowed = False
+        refused, _ = await found.ask(POSTED, method="POST", Content_Length="100", **BEARER)
+        unread, _ = await found.ask(POSTED, **BEARER)
+        named, _ = await found.ask(f"{POSTED}/b", method="POST", **BEARER)
+
+    assert (refused, unread, named) == (403, 405, 405)
+
+
+async def test_a_body_that_does_not_come_is_given_up() -> None:
+    async with door(limits=ServerLimits(answer=0.2)) as found:
+        status, _ = await found.ask(POSTED, method="POST", Content_Length="100", **BEARER)
+
+    assert status == 504
 
 
 @pytest.mark.parametrize(

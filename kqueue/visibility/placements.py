@@ -1,0 +1,256 @@
+"""How well a workload that does not exist here would stand now: the answer for a manager that chooses among clusters.
+
+The planner decides about the workload as a cycle would, on a snapshot of the moment, and nothing is reserved.  Each
+question costs one look, and some more to count how many such workloads fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kqueue import model
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire import placement as api
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.clock import Clock, utc_text
+from kqueue.core import quota
+from kqueue.core.decision import Admit, Decision, Preempt, Wait
+from kqueue.core.explain import BlockerKind
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.preemption import Target
+from kqueue.core.topology.result import LevelQuality
+from kqueue.core.why import Trials
+from kqueue.core.workload import Admission, Head
+from kqueue.errors import ConfigError
+from kqueue.model.pending import Pending
+from kqueue.visibility.explained import Audience
+from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.params import only
+from kqueue.visibility.question import JSON, AuthorizedQuestion
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
+from kqueue.visibility.workload_state import Hindrance
+
+_NAME = "placement-question"
+"""Name and UID of the workload in question, which no object has."""
+_MOST_POD_SETS, _MOST_PODS = 8, 2**31 - 1
+_MOST_ROOM = 16
+"""Workloads up to which the room is counted."""
+_ROOM_SECONDS = 0.1
+_NAMED = 5
+"""Workloads to preempt that are named."""
+_LINE_STEP = 500
+_NEVER = frozenset({BlockerKind.EXCEEDS_MAX_QUOTA, BlockerKind.RESOURCE_NOT_COVERED})
+_decode = msgspec.json.Decoder(api.PlacementQuestion).decode
+
+
+@dataclass(slots=True, kw_only=True)
+class _Outlook:
+    """What was found about the workload."""
+
+    queue: str = ""
+    decision: Decision | None = None
+    held_back: str = ""
+    """Why no cycle would try it now; empty: one would."""
+    ahead: int = 0
+    room: int = 0
+    borrows: bool = False
+
+
+class PlacementView:
+    """The view `placements`, to which a question is posted."""
+
+    def __init__(
+        self,
+        *,
+        known: Known,
+        planning: PlanningSource,
+        held_back: Callable[[wire.Workload], Iterable[Hindrance]],
+        pending: Callable[[wire.Workload], Pending],
+        clock: Clock,
+        freshness: Freshness,
+    ) -> None:
+        """`held_back` returns the reasons that keep a Workload out of its queue, `pending` its entry in the queues."""
+        self._known, self._planning, self._held_back, self._pending = known, planning, held_back, pending
+        self._clock, self._freshness = clock, freshness
+        self._turn = asyncio.Lock()
+
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
+        """Return the Placement of the workload in the body of the question.
+
+        Raises:
+            ConfigError, InvalidObjectError: the question cannot be read.
+        """
+        only(asked.params, "fieldManager", "fieldValidation")
+        obj = _workload(asked, self._clock.now())
+        async with self._turn:  # one at a time, so that each takes about as long
+            found = await self._outlook(obj, RequestPace(self._clock))
+        readable = {asked.namespace}
+        targets = found.decision.targets[:_NAMED] if isinstance(found.decision, Preempt) else ()
+        for namespace in sorted({target.admitted.key.partition("/")[0] for target in targets} - readable):
+            if await asked.reads(namespace):
+                readable.add(namespace)
+        return self._shown(asked.namespace, found, targets, Audience(readable))
+
+    async def _outlook(self, obj: wire.Workload, pace: RequestPace) -> _Outlook:
+        """Find out what a cycle would decide about the workload now."""
+        local = self._known.local_queues.get(model.local_queue_key(obj))
+        found = _Outlook(queue=(local.spec.cluster_queue or "") if local is not None else "")
+        held = next(iter(self._held_back(obj)), None)
+        cache, now = self._known.cache, self._clock.now()
+        if held is not None:
+            found.held_back = held.message
+        elif cache.quota.queue_spec(found.queue) is None:
+            found.held_back = f"ClusterQueue {found.queue or '(none)'} does not exist"
+        if found.held_back:
+            return found
+        head = self._planning.heads.make(obj, None, queue=found.queue, now=now)
+        found.ahead = await self._ahead(obj, found.queue, pace)
+        for _ in cache.ledger.build_steps():
+            await pace.step()
+        world = PlannedState(
+            snapshot=cache.snapshot({found.queue}, self._planning.claims()),
+            rules=self._planning.rules(now, {head.uid}),
+            hooks=self._planning.hooks,
+        )
+        trials = Trials(world, {found.queue})
+        await pace.step()
+        found.decision = (trials.admits(head) if trials.might_fit(head) else None) or trials.decide(head)
+        await pace.step()
+        if isinstance(found.decision, Admit):
+            found.borrows = _borrows(world, found.decision.admission)
+            found.room = await self._room(trials, head, pace)
+        self._hold(found)
+        return found
+
+    def _hold(self, found: _Outlook) -> None:
+        """Note what keeps a workload from starting although it fits."""
+        if self._known.queues.is_strict(found.queue) and found.ahead:
+            found.held_back = f"ClusterQueue {found.queue} is StrictFIFO, and {found.ahead} are before it"
+        elif self._planning.held_by():
+            found.held_back = "pods of another workload must be ready before the next admission"
+
+    async def _ahead(self, obj: wire.Workload, queue: str, pace: RequestPace) -> int:
+        """Count the workloads of the ClusterQueue that are tried before it."""
+        queues = self._known.queues
+        if not queues.knows(queue):
+            return 0
+        item, before = self._pending(obj), 0
+        own = queues.rank(queue, item)
+        for number, other in enumerate(queues.waiting(queue)):
+            if number % _LINE_STEP == 0:
+                await pace.step()
+                if not queues.knows(queue):
+                    return before
+            before += queues.rank(queue, other) < own
+        return before
+
+    async def _room(self, trials: Trials, head: Head, pace: RequestPace) -> int:
+        """Count how many such workloads fit, up to a number and a time."""
+        began, room = self._clock.monotonic(), 1
+        for count in trials.room(head, _MOST_ROOM):
+            room = count
+            if self._clock.monotonic() - began > _ROOM_SECONDS:
+                break
+            await pace.step()
+        return room
+
+    # --- the answer ----------------------------------------------------------------------------------------------
+
+    def _shown(self, namespace: str, found: _Outlook, targets: Sequence[Target], audience: Audience) -> JSON:
+        cache, decision = self._known.cache, found.decision
+        shown: JSON = {
+            "kind": api.KIND,
+            "metadata": {"namespace": namespace},
+            "asOf": {
+                "time": utc_text(self._clock.now(), digits=3),
+                "generation": cache.generation,
+                "leading": self._freshness.leads(),
+            },
+            "clusterQueue": found.queue,
+            "waitingAhead": found.ahead,
+        }
+        match decision:
+            case Admit():
+                shown |= {"start": "Now", "message": "it fits", "room": found.room, "borrows": found.borrows}
+                shown |= _domains(decision)
+            case Preempt():
+                count = len(decision.targets)
+                shown |= {
+                    "start": "AfterPreemption",
+                    "message": f"it would preempt {count} workload{'s' if count != 1 else ''}",
+                    "preempts": count,
+                    "preempted": [audience.workload(target.admitted) for target in targets],
+                }
+            case Wait():
+                never = bool(decision.blockers) and all(b.never or b.kind in _NEVER for b in decision.blockers)
+                shown |= {"start": "Never" if never else "Later", "message": audience.brief(decision.blockers)}
+                if decision.retry_at is not None:
+                    shown["at"] = utc_text(decision.retry_at)
+        if found.held_back:
+            shown |= {"start": "Later", "message": found.held_back}
+        return shown
+
+
+def _workload(asked: AuthorizedQuestion, now: datetime) -> wire.Workload:
+    """Return the workload of a question, as a queue would see it if it were created now.
+
+    Raises:
+        ConfigError: the body cannot be read.
+    """
+    try:
+        question = _decode(asked.body)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise ConfigError(f"the question cannot be read; send a {api.KIND} with the spec of a Workload: {e}") from e
+    pod_sets = question.spec.pod_sets
+    if question.metadata.namespace not in ("", asked.namespace):
+        raise ConfigError("metadata.namespace must be that of the path")
+    if not 1 <= len(pod_sets) <= _MOST_POD_SETS or len({each.name for each in pod_sets}) != len(pod_sets):
+        raise ConfigError(f"spec.podSets must have 1 to {_MOST_POD_SETS} entries with different names")
+    if not all(0 <= each.count <= _MOST_PODS for each in pod_sets):
+        raise ConfigError(f"spec.podSets: a count must be from 0 to {_MOST_PODS}")
+    return wire.Workload(
+        metadata=ObjectMeta(
+            name=_NAME,
+            uid=_NAME,
+            namespace=asked.namespace,
+            generation=1,
+            annotations=question.metadata.annotations,
+            creation_timestamp=now,
+        ),
+        spec=replace(question.spec, active=True, preemption_gates=()),
+    )
+
+
+def _borrows(world: PlannedState, admission: Admission) -> bool:
+    """Whether the ClusterQueue would use more than its own quota."""
+    node = world.snapshot.nodes[admission.queue]
+    return node.parent is not None and any(
+        amount and quota.plus(node.usage.get(column, 0), amount) > node.quota(column).nominal
+        for column, amount in admission.usage().items()
+    )
+
+
+def _domains(decision: Admit) -> JSON:
+    """Return used domains and the fewest possible, over all searches, and the level of the first one."""
+    asked = [p.request.topology for p in decision.head.pod_sets]
+    named = {level for request in asked for level in (request.required, request.preferred) if level}
+    counted = [_level(quality.levels, named) for quality in decision.quality if quality.levels]
+    if not counted:
+        return {}
+    used = sum(one.used for one in counted)
+    return {
+        "level": counted[0].level,
+        "domains": used,
+        "fewestDomains": min(used, sum(one.lower_bound for one in counted)),
+    }
+
+
+def _level(levels: Sequence[LevelQuality], named: set[str]) -> LevelQuality:
+    """Return the level that the workload names, else the lowest one."""
+    return next((one for one in levels if one.level in named), levels[-1])

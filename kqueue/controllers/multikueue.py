@@ -68,6 +68,7 @@ class MultiKueueChecks:
             self._clean_up(key)
             return Result()
         decision = decide(facts)
+        self._view.decided(facts, decision.nominated)
         if decision.status_of:
             await self._bring_status(facts, decision.status_of)
         if decision.end is not None:

@@ -19,17 +19,26 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
 from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_steps import RemoteSteps
-from kqueue.controllers.multikueue_view import CONTROLLER, DispatchedJob, MultiKueueSources, MultiKueueView
+from kqueue.controllers.multikueue_view import (
+    CONTROLLER,
+    DispatchedJob,
+    MultiKueueSources,
+    MultiKueueView,
+    ignored,
+    unasked,
+)
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.record import Reporter
+from kqueue.controllers.worker_answers import WorkerAnswers
 from kqueue.controllers.worker_cluster import IDENTITY, WorkerCluster, WorkerHandlers, WorkerTimes, WorkerTools
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
 from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
-from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.jobs.multikueue.facts import BEST_DOMAIN, DispatchPolicy
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import Store, split_key
@@ -108,6 +117,14 @@ class _Parts:
         )
         writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
+        policy = policy_of(manager)
+        self.answers = WorkerAnswers(
+            self.clusters.connected,
+            manager.clock,
+            on_answer=lambda key: self.of_workloads.enqueue(key),
+            answer_within=policy.answer_within,
+            patience=policy.patience,
+        )
         self.view = self._make_view()
         reports = MultiKueueReports(manager.recorder(Reporter.WORKLOADS), manager.metrics.cluster_queue)
         gates = manager.config.enabled("MultiKueueOrchestratedPreemption")
@@ -138,12 +155,15 @@ class _Parts:
 
     def _make_view(self) -> MultiKueueView:
         manager, watches = self._manager, self._manager.watches
+        asks = policy_of(manager).dispatcher == BEST_DOMAIN
         known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
         sources = MultiKueueSources(
             check=watches.checks.store.get,
             config=self.configs.store.get,
             clusters=self.clusters.connected,
             job=jobs_by_owner(known),
+            answered=self.answers.answered if asks else unasked,
+            decided=self.answers.decided if asks else ignored,
         )
         elastic = manager.switches.elastic_jobs
         policy = policy_of(manager)
@@ -164,6 +184,11 @@ class _Parts:
             on_state=partial(self.on_state, name),
         )
         return WorkerCluster(name, handlers, self._tools)
+
+    async def all_answers(self, workload: wire.Workload) -> Mapping[str, ClusterAnswer]:
+        """Return what each cluster says about a Workload that waits for one of them; empty: it waits for none."""
+        clusters = self.view.waits_for(workload)
+        return await self.answers.all(workload, clusters) if clusters else {}
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -223,8 +248,9 @@ class _Parts:
 def setup(manager: Manager) -> None:
     """Add the connections to worker clusters, and the reconcilers of checks and of the Workloads that have one."""
     parts, watches = _Parts(manager), manager.watches
-    manager.shared(make_elsewhere).runs = parts.view.runs_elsewhere
-    manager.background += [parts.clusters.run, parts.collect]
+    elsewhere = manager.shared(make_elsewhere)
+    elsewhere.runs, elsewhere.answers = parts.view.runs_elsewhere, parts.all_answers
+    manager.background += [parts.clusters.run, parts.collect, parts.answers.run]
     parts.objects.subscribe(parts.on_cluster)
     parts.configs.subscribe(parts.on_config)
     watches.checks.subscribe(parts.on_check)

@@ -38,14 +38,30 @@ class DispatchedJob:
         return object_key(text(self.job, "metadata", "namespace"), text(self.job, "metadata", "name"))
 
 
+def unasked(facts: MultiKueueFacts) -> MultiKueueFacts:
+    """Return facts as they are: the dispatcher asks no cluster."""
+    return facts
+
+
+def ignored(_facts: MultiKueueFacts, _nominated: Sequence[str]) -> None:
+    """Note nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiKueueSources:
-    """Where the view finds objects, by name; functions return None for objects that do not exist."""
+    """Where the view finds objects, by name; functions return None for objects that do not exist.
+
+    Args:
+        answered: returns facts with the answers of clusters, where the dispatcher asks them.
+        decided: notes the clusters to which a workload is sent.
+    """
 
     check: Callable[[str], wire.AdmissionCheck | None]
     config: Callable[[str], api.MultiKueueConfig | None]
     clusters: Mapping[str, WorkerCluster]
     job: Callable[[wire.Workload], DispatchedJob]
+    answered: Callable[[MultiKueueFacts], MultiKueueFacts] = unasked
+    decided: Callable[[MultiKueueFacts, Sequence[str]], object] = ignored
 
 
 def _is_made(origin: Origin, copy: wire.Workload) -> bool:
@@ -90,7 +106,7 @@ class MultiKueueView:
         if entry is None:
             return None
         owner = self._sources.job(workload)
-        return MultiKueueFacts(
+        found = MultiKueueFacts(
             workload=workload,
             entry=entry,
             remotes=self._remotes(workload, entry, owner),
@@ -99,6 +115,20 @@ class MultiKueueView:
             problem=dispatch_problem(owner.kind, owner.job),
             is_elastic=self._elastic and asks_for_slices({"metadata": {"annotations": workload.metadata.annotations}}),
         )
+        return self._sources.answered(found)
+
+    def decided(self, facts: MultiKueueFacts, nominated: Sequence[str] | None) -> None:
+        """Note to which clusters a workload is sent; None: to the same as before."""
+        if nominated is not None:
+            self._sources.decided(facts, nominated)
+
+    def waits_for(self, workload: wire.Workload) -> Sequence[str]:
+        """Return the clusters of which one is to admit a workload, in order; empty: it waits for none."""
+        entry = self.entry(workload)
+        if entry is None or workload.status.cluster_name or model.condition_true(workload, names.CONDITION_FINISHED):
+            return ()
+        found = self.config_of(self._sources.check(entry.name))
+        return () if isinstance(found, str) else found
 
     def _remotes(
         self, workload: wire.Workload, entry: wire.AdmissionCheckState, owner: DispatchedJob

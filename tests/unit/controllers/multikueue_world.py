@@ -144,6 +144,7 @@ class MultiKueueWorld(World):
                 config=lambda name: self.config if name == "all" else None,
                 clusters=known,
                 job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}),
+                **self.asking(),
             ),
             policy=self.policy,
             elastic=False,
@@ -171,6 +172,10 @@ class MultiKueueWorld(World):
         gates = self.policy.orchestrates_preemption
         remote = RemoteSteps(self.client, reports, self.clock, gates_preemption=gates)
         self.steps = ClusterSteps(self.writer, self.view, remote, reports)
+
+    def asking(self) -> dict[str, Any]:
+        """How clusters are asked about workloads: not at all."""
+        return {}
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
         """The Workload has quota, these conditions, and its check this state."""

@@ -59,6 +59,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
     yield from _section("Defragmentation plan", _plan(answer.get("defragmentation") or {}))
     yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
     yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
+    yield from _section("Other clusters", map(_cluster, answer.get("clusters") or ()))
     if "evictions" in answer:
         yield from _section("Evictions", _evictions(answer["evictions"]))
     if "finished" in answer:
@@ -345,6 +346,33 @@ def _times(count: int) -> str:
 def _check(check: JSON) -> PageLine:
     said = f": {check['message']}" if check["message"] else ""
     return PageLine(f"{check['name']} is {check['state']}{said}", 1)
+
+
+def _cluster(one: JSON) -> PageLine:
+    """Return the line about what a worker cluster says."""
+    start, said = one["start"], one["message"]
+    words = {
+        "Now": "it would start now",
+        "AfterPreemption": f"it would start after the preemption of {_named(one)}",
+        "Later": f"it would start {'from ' + one['at'] + ' on' if 'at' in one else 'later, at an unknown time'}",
+        "Never": "it can never start",
+    }.get(start, "unknown when it would start")
+    if "level" in one and start == "Now":
+        words += f", in {one['domains']} of {one['level']} ({one['fewestDomains']} at best)"
+    words += ", with borrowed quota" if one.get("borrows") else ""
+    words += f", after {one['waitingAhead']} ahead of it" if "waitingAhead" in one else ""
+    why = f": {said}" if said and start in ("Later", "Never", "Unknown") else ""
+    sent = " (has a copy)" if one.get("sent") else ""
+    return PageLine(f"{one['cluster']}{sent}: {words}{why}", 1, _GOOD if start == "Now" else "")
+
+
+def _named(one: JSON) -> str:
+    """Return the workloads that would be preempted: some by name, the others by number."""
+    shown, count = list(one.get("preempted") or ()), one["preempts"]
+    if not shown:
+        return f"{count} workload{'s' if count != 1 else ''}"
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def _holder(one: JSON) -> str:

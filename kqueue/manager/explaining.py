@@ -10,10 +10,12 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
+from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.manager import rules
 from kqueue.manager.proposals import proposal_source
 from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import Heads
+from kqueue.visibility.clusters import ClusterExplainer
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.placements import PlacementView
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
@@ -43,6 +45,16 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         not_running=operator.manager.not_running,
         clock=operator.clock,
         freshness=sources.freshness,
+    )
+
+
+def make_cluster_explainer(operator: Operator) -> ClusterExplainer:
+    """Return an explainer that also tells what other clusters say, where this process sends workloads away."""
+    elsewhere = operator.manager.shared(make_elsewhere)
+    return ClusterExplainer(
+        make_explainer(operator).view,
+        operator.watches.workloads.store,
+        lambda: elsewhere.answers if operator.ready.is_set() else None,
     )
 
 

@@ -20,7 +20,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
 from kqueue.jobs.gang.overview import KIND as GANG
-from kqueue.manager.explaining import make_explainer, make_placements
+from kqueue.manager.explaining import make_cluster_explainer, make_placements
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
@@ -120,7 +120,7 @@ def catalog_of(operator: Operator) -> Catalog:
             subresource="explanation",
             namespaced=True,
             kind=EXPLANATION,
-            view=make_explainer(operator).view,
+            view=make_cluster_explainer(operator).view,
         )
     )
     catalog.add(

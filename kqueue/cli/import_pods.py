@@ -174,7 +174,7 @@ class _Work:
         from kqueue.operations.importing.run import Importer
         from kqueue.operations.importing.survey import survey
 
-        found = await survey(client, self._namespaces, self._settings, self._configuration.integrations)
+        found = await survey(client, self._namespaces, self._settings, self._configuration)
         sound = not found.problems
         if write and sound:
             await self._refuse_while_others_work(client, found)

@@ -109,6 +109,10 @@ class DeclaredKind(Section):
     ready: Readiness
     active: Path | None = None
     """Number of pods that exist; with `[*]` all of them are added up.  None: kqueue counts the pods that it knows."""
+    managed_by: Path | None = None
+    """The field that names the controller of an object, so that another cluster can run it (MultiKueue): the kind's own
+    controller must leave objects alone whose field has `kueue.x-k8s.io/multikueue`.  None: no object is sent away.
+    """
     pod_labels: dict[str, Path] = Field(default_factory=dict)
     """Labels of the object's pods, with the path of their value in the object."""
 
@@ -141,6 +145,8 @@ class DeclaredKind(Section):
     def _rules(self) -> Self:
         problems = [*self._name_problems(), *_below_spec(self.suspend, "suspend"), *_plain(self.suspend, "suspend")]
         problems += _plain(self.message, "message")
+        if self.managed_by is not None:
+            problems += [*_below_spec(self.managed_by, "managedBy"), *_plain(self.managed_by, "managedBy")]
         for label, path in self.pod_labels.items():
             at = f"podLabels[{label}]"
             if rule := names.label_key(label):

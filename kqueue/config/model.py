@@ -7,9 +7,11 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from kqueue.config import names
+from kqueue.config.declared import DeclaredKind
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
 from kqueue.config.joint import JointPlacementSettings
+from kqueue.config.object_path import MANAGED_BY, ObjectPath
 from kqueue.config.plugins import Plugins, PreemptionSettings
 from kqueue.config.policy import (
     AdmissionCheckSettings,
@@ -112,6 +114,19 @@ class Configuration(Section):
             KeyError: no gate has this name (a bug in the caller: names in files are checked by `load`).
         """
         return self._gates[gate]
+
+    def declared_kinds(self) -> tuple[DeclaredKind, ...]:
+        """Return the declared kinds; `managed_by` is set only for kinds whose objects other clusters may run.
+
+        A kind in `multiKueue.externalFrameworks` has the field at `spec.managedBy`, unless it is declared elsewhere.
+        """
+        on = self.enabled("MultiKueueAdaptersForCustomJobs")
+        named = {external.name for external in self.multi_kueue.external_frameworks}
+
+        def path_of(kind: DeclaredKind) -> ObjectPath | None:
+            return (kind.managed_by or (MANAGED_BY if kind.name in named else None)) if on else None
+
+        return tuple(kind.model_copy(update={"managed_by": path_of(kind)}) for kind in self.integrations.declared_kinds)
 
     def check_controllers(self) -> tuple[str, ...]:
         """Return the controllers of AdmissionChecks that run, without those whose feature gate is off."""

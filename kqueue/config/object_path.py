@@ -66,6 +66,10 @@ def put(obj: object, steps: tuple[str, ...], value: object) -> Any:
     return {**old, steps[0]: put(old.get(steps[0]), steps[1:], value)}
 
 
+MANAGED_BY = ObjectPath(("spec", "managedBy"))
+"""The field that names the controller of an object, in most kinds."""
+
+
 def parse(written: object) -> ObjectPath:
     """Parse a path.
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "multi_kueue.external_frameworks",
     "pprof_bind_address",
     "tls.curve_preferences",
 )
@@ -54,6 +53,7 @@ _GATES = frozenset(
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
         "MultiKueue",
+        "MultiKueueAdaptersForCustomJobs",
         "MultiKueueClusterProfile",
         "MultiKueueIncrementalDispatcherConfig",
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
@@ -122,7 +122,7 @@ def warnings(configuration: Configuration) -> list[str]:
         if _given(configuration, path)
     ]
     found += _labels_without_effect(configuration) + _devices_without_effect(configuration)
-    found += _profiles_without_effect(configuration)
+    found += _profiles_without_effect(configuration) + _kinds_without_effect(configuration)
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
@@ -152,6 +152,17 @@ def _profiles_without_effect(configuration: Configuration) -> list[str]:
         remedy = "has no effect while feature gate MultiKueueClusterProfile is off; set it to true"
         return [f"multiKueue.clusterProfile: {remedy}"]
     return []
+
+
+def _kinds_without_effect(configuration: Configuration) -> list[str]:
+    path = "multiKueue.externalFrameworks"
+    named = [external.name for external in configuration.multi_kueue.external_frameworks]
+    if named and not configuration.enabled("MultiKueueAdaptersForCustomJobs"):
+        return [f"{path}: has no effect while feature gate MultiKueueAdaptersForCustomJobs is off; set it to true"]
+    declared = {kind.name for kind in configuration.integrations.declared_kinds}
+    unknown = [name for name in named if name not in declared]
+    remedy = "declare it in integrations.declaredKinds"
+    return [f"{path}: has no effect on {name}, of which kqueue queues no objects; {remedy}" for name in unknown]
 
 
 def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:

@@ -53,6 +53,8 @@ class Declared(TemplatesInPlace):
         self.resource = declared.plural
         self.own_controller = ""
         self.flag = declared.suspend.inner
+        self.managed_by_path = declared.managed_by.inner if declared.managed_by is not None else ()
+        """The steps to the field that names the controller; empty: there is none."""
 
     def active(self, job: JSON) -> bool:
         """Whether the declared number is not 0; False if no number is declared."""
@@ -63,8 +65,8 @@ class Declared(TemplatesInPlace):
         return {label: _text(path.at(job)) for label, path in self._declared.pod_labels.items()}
 
     def managed_by(self, job: JSON) -> str:
-        """Return the kind's own controller: no other controller can be named."""
-        return self.own_controller
+        """Return the controller at the declared path; empty for the kind's own one."""
+        return _text(look(job, self.managed_by_path)) if self.managed_by_path else self.own_controller
 
     def finished(self, job: JSON) -> Finished | None:
         """Return the result by the declared signs, success first; None while none is present."""

@@ -16,15 +16,15 @@ from kqueue.jobs.switches import JobFeatures, switches_from
 from kqueue.kinds import GroupKind
 
 
-def kinds_for(integrations: Integrations) -> tuple[JobKind, ...]:
+def kinds_for(configuration: Configuration) -> tuple[JobKind, ...]:
     """Return the job kinds that a configuration enables, with the kinds that it declares."""
-    built_in = [BY_FRAMEWORK[name] for name in integrations.frameworks if name in BY_FRAMEWORK]
-    return (*built_in, *declared_for(integrations))
+    built_in = [BY_FRAMEWORK[name] for name in configuration.integrations.frameworks if name in BY_FRAMEWORK]
+    return (*built_in, *declared_for(configuration))
 
 
-def declared_for(integrations: Integrations) -> tuple[Declared, ...]:
+def declared_for(configuration: Configuration) -> tuple[Declared, ...]:
     """Return the kinds that a configuration declares; webhooks know them, too."""
-    return tuple(Declared(declared) for declared in integrations.declared_kinds)
+    return tuple(Declared(declared) for declared in configuration.declared_kinds())
 
 
 def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:

@@ -123,7 +123,7 @@ async def admission(
             features_for(configuration),
             policy=policy_of(configuration),
             lookups=lookups_of(client, configuration, clock),
-            declared=declared_for(configuration.integrations),
+            declared=declared_for(configuration),
         )
         server = WebhookServer(
             handlers, ssl_context=tls.context, host=endpoint.host, port=endpoint.port, on_review=on_review
@@ -151,7 +151,7 @@ async def _not_announced(_authorities: bytes) -> None:
 def policy_of(configuration: Configuration) -> Policy:
     """Return the part of the configuration that webhooks use."""
     integrations = configuration.integrations
-    reviewed = reviewed_kinds(integrations.frameworks, declared_for(integrations))
+    reviewed = reviewed_kinds(integrations.frameworks, declared_for(configuration))
     kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed.values()}
     for external in integrations.external_frameworks:
         kind, _version, group = external.split(".", 2)

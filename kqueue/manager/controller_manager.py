@@ -88,7 +88,7 @@ class ControllerManager:
         self.client, self.leads, self.wake = leadership.writer, leadership.ready.is_set, wake
         self.config, self.timings, self.clock, self.parts = config, timings, leadership.clock, parts
         self.metrics = metrics
-        self.kinds = kinds_for(config.integrations)
+        self.kinds = kinds_for(config)
         self.watches = Watches(leadership.client, clock=self.clock, timings=timings)
         self.watches.watch_jobs(self.kinds, manages_all=config.manage_jobs_without_queue_name)
         self.owner_policy = rules.owner_policy(config, timings)

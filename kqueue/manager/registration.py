@@ -58,7 +58,7 @@ class Registrar:
             managed=configuration.namespace_selector,
             without_queue=configuration.manage_jobs_without_queue_name,
             default_queues=default_queues,
-            declared=declared_for(configuration.integrations),
+            declared=declared_for(configuration),
         )
         written = [
             await retried(partial(self._once, wanted, target)) for wanted in webhook_configurations(target, scope)

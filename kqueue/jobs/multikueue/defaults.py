@@ -6,8 +6,9 @@ from kqueue.api import names
 from kqueue.config.object_path import put
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.fields import JSON, mapping
-from kqueue.jobs.kind import JobContext, ReviewedKind
+from kqueue.jobs.kind import JobContext, JobKind, ReviewedKind
 from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 
@@ -17,7 +18,7 @@ def queue_to_ask(kind: ReviewedKind, job: JSON, patch: Patch, around: JobContext
 
     `patch` are the other defaults, which may name the queue.  A job that names a controller of the user's keeps it.
     """
-    adapter = BY_FRAMEWORK.get(kind.framework)
+    adapter = _adapter(kind)
     if adapter is None or not managed_by_path(adapter) or mapping(job, "metadata").get("deletionTimestamp"):
         return ""
     new = apply_merge_patch(job, patch)
@@ -26,7 +27,11 @@ def queue_to_ask(kind: ReviewedKind, job: JSON, patch: Patch, around: JobContext
     return rules.queue_name(new)
 
 
+def _adapter(kind: ReviewedKind) -> JobKind | None:
+    return kind if isinstance(kind, Declared) else BY_FRAMEWORK.get(kind.framework)
+
+
 def dispatched(kind: ReviewedKind, job: JSON, patch: Patch) -> Patch:
     """Return the defaults with MultiKueue as the job's controller."""
-    path = managed_by_path(BY_FRAMEWORK[kind.framework])
+    path = managed_by_path(kind)
     return merge_patch(job, put(apply_merge_patch(job, patch), path, names.MULTIKUEUE_CONTROLLER))

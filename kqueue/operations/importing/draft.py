@@ -92,7 +92,7 @@ def _refuse_job(unit: ImportUnit, switches: JobFeatures) -> None:
         raise RefusalError(f"{above['kind']} {above['name']} controls it, and is not imported: {_REMEDY}")
     if kind.is_suspended(job):
         raise RefusalError("it is suspended, and its pods still run: try again when they have ended")
-    if kind.own_controller and kind.managed_by(job) != kind.own_controller:
+    if kind.managed_by(job) != kind.own_controller:
         raise RefusalError(f"{kind.managed_by(job)} runs it, which kqueue does not follow")
     if isinstance(kind, ExceptionalKind) and kind.on_hold(job):
         raise RefusalError(kind.on_hold(job))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kqueue.config.policy import Integrations
+from kqueue.config.model import Configuration
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.registry import declared_for
 from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, plan
@@ -41,7 +41,7 @@ class Survey:
 
 
 async def survey(
-    client: Client, namespaces: Sequence[str], settings: ImportSettings, integrations: Integrations
+    client: Client, namespaces: Sequence[str], settings: ImportSettings, configuration: Configuration
 ) -> Survey:
     """Plan the import of all jobs, groups and pods of the namespaces.
 
@@ -49,7 +49,7 @@ async def survey(
     looks after them.
     """
     world = await read_world(client, namespaces, devices=settings.devices is not None)
-    kinds = (*BY_FRAMEWORK.values(), *declared_for(integrations))
+    kinds = (*BY_FRAMEWORK.values(), *declared_for(configuration))
     jobs = await jobs_in(client, namespaces, kinds)
     pods = await pods_in(client, namespaces)
     groups = await group_objects_in(client, namespaces, settings.switches.gangs)

@@ -27,7 +27,7 @@ _FILLED_IN = (
 )
 """Fields that the chart sets itself, and refuses in its values."""
 _NEEDED = {
-    "multiKueue.externalFrameworks": "jobs of these kinds are not sent to other clusters; keep Kueue for them",
+    "multiKueue.externalFrameworks": "declare the kinds in integrations.declaredKinds, or keep Kueue for them",
 }
 """Fields without effect that jobs may depend on, each with the remedy."""
 

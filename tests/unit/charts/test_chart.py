@@ -507,12 +507,14 @@ def test_nodes_are_requested_only_where_the_controller_of_the_check_runs(configu
 )
 def test_worker_clusters_are_reached_only_where_multikueue_is_named(configuration: Object, dispatches: bool) -> None:
     """Secrets are read in the namespace of the release alone; jobs get the status of their copies."""
-    made = objects({"configuration": configuration})
+    declared = {"integrations": {"declaredKinds": [{"apiVersion": "example.com/v1", "kind": "Train"}]}}
+    made = objects({"configuration": {**configuration, **declared}})
     rights = granted(one(made, "ClusterRole", "kqueue-controller"))
     roles = {each["metadata"]["name"]: granted(each) for each in made if each["kind"] == "Role"}
 
     assert rights.get(("kueue.x-k8s.io", "multikueueclusters"), set()) == ({"list", "watch"} if dispatches else set())
     assert ("patch" in rights.get(("jobset.x-k8s.io", "jobsets/status"), set())) == dispatches
+    assert ("patch" in rights.get(("example.com", "trains/status"), set())) == dispatches
     assert ("get" in roles.get("kqueue-worker-clusters", {}).get(("", "secrets"), set())) == dispatches
 
 

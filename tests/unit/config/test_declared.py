@@ -39,6 +39,8 @@ def test_a_kind_is_read() -> None:
 @pytest.mark.parametrize(
     ("change", "path", "want"),
     [
+        pytest.param({"managedBy": "metadata.name"}, "managedBy", "below spec", id="a controller outside of spec"),
+        pytest.param({"managedBy": "spec.a[*].by"}, "managedBy", "must not have", id="a controller per entry"),
         pytest.param({"apiVersion": "v1"}, "apiVersion", "example.com/v1", id="core-group"),
         pytest.param({"kind": "train"}, "kind", "as in Train", id="kind"),
         pytest.param({"resource": "Trains"}, "resource", "DNS label", id="plural"),
@@ -95,6 +97,33 @@ def test_a_kind_is_known_once(kinds: list[dict[str, Any]], external: list[str], 
     found = problems(**with_kinds(*kinds, externalFrameworks=external))
 
     assert any(told in p for p in found), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "gate", "path", "warned"),
+    [
+        pytest.param({}, False, True, None, False, id="no field"),
+        pytest.param({"managedBy": "spec.run.by"}, False, True, "spec.run.by", False, id="declared"),
+        pytest.param({}, True, True, "spec.managedBy", False, id="named for MultiKueue: at its usual place"),
+        pytest.param({"managedBy": "spec.run.by"}, True, True, "spec.run.by", False, id="both"),
+        pytest.param({"managedBy": "spec.run.by"}, True, False, None, True, id="the gate is off"),
+        pytest.param({"apiVersion": "example.com/v2"}, True, True, None, True, id="another version is named"),
+    ],
+)
+def test_declared_kinds_that_other_clusters_may_run(
+    kind: dict[str, Any], named: bool, gate: bool, path: str | None, warned: bool
+) -> None:
+    """`multiKueue.externalFrameworks` without a declaration has no effect, and a warning."""
+    external = [{"name": "Train.v1.example.com"}] if named else []
+    found = read(
+        **with_kinds({**TRAIN, **kind}),
+        multiKueue={"externalFrameworks": external},
+        featureGates={"MultiKueueAdaptersForCustomJobs": gate},
+    )
+
+    at = found.declared_kinds()[0].managed_by
+    assert (str(at) if at is not None else None) == path
+    assert any(text.startswith("multiKueue.externalFrameworks:") for text in found.warnings) is warned
 
 
 def test_paths_read_and_write() -> None:

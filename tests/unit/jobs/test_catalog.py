@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from kqueue import kinds
-from kqueue.config import ConfigFileError, parse
+from kqueue.config import ConfigFileError, Configuration, parse
 from kqueue.config.policy import Integrations
 from kqueue.jobs import catalog
 from kqueue.jobs.ancestry import managed_ancestor, owner_kinds
@@ -59,8 +59,8 @@ def review(path: str, obj: dict[str, Any]) -> Any:
 @pytest.mark.usefixtures("toy")
 def test_a_kind_of_one_file_is_queued() -> None:
     """Configuration knows it, its webhooks suspend its objects, and a Workload is built for each."""
-    integrations = Integrations(frameworks=(NAME,))
-    (adapter,) = kinds_for(integrations)
+    configuration = Configuration(integrations=Integrations(frameworks=(NAME,)))
+    (adapter,) = kinds_for(configuration)
 
     assert isinstance(adapter, toy_kind.Toy)
     assert review("/mutate-toys-example-com-v1-toy", make_toy()).patch == {"spec": {"suspend": True}}

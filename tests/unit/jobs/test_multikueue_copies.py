@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.config.declared import DeclaredKind
 from kqueue.config.object_path import look, put
 from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.multikueue.copies import (
     Origin,
@@ -155,6 +157,30 @@ def test_the_worker_runs_the_copy_itself(framework: str) -> None:
     assert copy["spec"]["x"] == 1
     assert kind.is_suspended(copy)
     assert kind.managed_by(copy) == kind.own_controller
+
+
+def test_a_declared_kind_is_copied_by_its_paths() -> None:
+    """17.2: a custom kind, whose field stands where its declaration says; without the field it cannot be copied."""
+    told = {
+        "apiVersion": "example.com/v1",
+        "kind": "Train",
+        "suspend": "spec.hold",
+        "managedBy": "spec.run.by",
+        "podSets": [{"template": "spec.engine"}],
+        "succeeded": {"condition": "Arrived"},
+        "ready": {"count": "status.ready"},
+    }
+    kind = Declared(DeclaredKind.model_validate(told))
+    ours = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"run": {"by": MANAGER, "on": 1}}}
+
+    assert dispatch_problem(kind, ours) == ""
+    assert "spec.run.by" in dispatch_problem(kind, put(ours, ("spec", "run", "by"), "example.com/own"))
+    copy = ORIGIN.job_copy(kind, ours, {"metadata": {"name": "w"}, "spec": {}})
+    assert copy["spec"] == {"run": {"on": 1}, "hold": True}
+    assert (copy["apiVersion"], copy["kind"]) == ("example.com/v1", "Train")
+    assert kind.managed_by(copy) == kind.own_controller == ""
+    here = Declared(DeclaredKind.model_validate({**told, "managedBy": None}))
+    assert "cannot be run" in dispatch_problem(here, ours)
 
 
 @pytest.mark.parametrize(

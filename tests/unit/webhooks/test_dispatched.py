@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from kqueue.config.declared import DeclaredKind
 from kqueue.config.object_path import look, put
 from kqueue.jobs.catalog import BY_FRAMEWORK, webhook_path
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.kinds import FRAMEWORKS
@@ -80,6 +82,33 @@ async def test_jobs_whose_controller_stays(obj: Object, policy: Any, far: set[st
 
     assert look(apply_merge_patch(obj, result.patch), ("spec", "managedBy")) == look(obj, ("spec", "managedBy"))
     assert world.asked == asked
+
+
+@pytest.mark.parametrize("path", ["spec.run.by", None])
+async def test_a_declared_kind_is_sent_away_by_its_declared_field(path: str | None) -> None:
+    """3.4, with the gate of custom kinds: a kind without the field starts here."""
+    told = {
+        "apiVersion": "example.com/v1",
+        "kind": "Train",
+        "managedBy": path,
+        "podSets": [{"template": "spec.engine"}],
+        "succeeded": {"condition": "Arrived"},
+        "ready": {"count": "status.ready"},
+    }
+    kind, world = Declared(DeclaredKind.model_validate(told)), World()
+    world.far = {"far"}
+    handlers = routes([], FAR.switches, policy=FAR, lookups=world, declared=[kind])
+    obj: Object = {
+        "apiVersion": "example.com/v1",
+        "kind": "Train",
+        "metadata": {"name": "ice", "labels": {QUEUE: "far"}},
+        "spec": {"engine": {"spec": {"containers": [{"name": "c"}]}}},
+    }
+
+    after = apply_merge_patch(obj, (await handlers[f"/mutate-{webhook_path(kind)}"](request(obj))).patch)
+
+    assert look(after, ("spec", "suspend")) is True
+    assert look(after, ("spec", "run", "by")) == (MANAGER if path else None)
 
 
 async def test_the_default_queue_sends_jobs_away_too() -> None:

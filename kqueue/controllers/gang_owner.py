@@ -100,7 +100,7 @@ class GangOwner:
 
     def busy(self) -> bool:
         """Whether any member may still use quota."""
-        return self._tools.are_active(self._members)
+        return self._tools.are_busy(self._members, self.workload)
 
     def reclaimable(self) -> Mapping[str, int]:
         """Return the number of succeeded members, by role."""
@@ -159,8 +159,10 @@ class GangOwner:
         await self._tools.steps.give_back(self.workload)
 
     async def intercept(self) -> bool:
-        """Return False: no admission is intercepted, because users cannot suspend a group."""
-        return False
+        """Whether the members keep their gates although they are admitted: another cluster runs them.  Users cannot
+        suspend a group.
+        """
+        return self._tools.is_sent(self.workload)
 
     async def start(self) -> None:
         """Start all members, or none; afterwards each new member alone.  Report each member that is not started."""

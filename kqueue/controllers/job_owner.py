@@ -15,7 +15,7 @@ from kqueue.controllers.elastic_counts import is_elastic
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
-from kqueue.controllers.owner_lifecycle import OwnerStop, pending_checks, start_message
+from kqueue.controllers.owner_lifecycle import CHECK_AGAIN, OwnerStop, pending_checks, start_message
 from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.workload_steps import WorkloadSteps, as_json
 from kqueue.jobs import node_classes, rules
@@ -25,10 +25,6 @@ from kqueue.jobs.kind import ExceptionalKind, Finished, JobKind, Refused
 _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
-
-
-CHECK_AGAIN = 10.0
-"""Seconds after which a job is looked at again while its eviction waits for another cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

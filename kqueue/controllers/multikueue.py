@@ -8,6 +8,7 @@ that a worker does or fails to do delays the manager.  The rules are in `kqueue.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import structlog
 
@@ -19,25 +20,29 @@ from kqueue.controllers import resources as kinds
 from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueView
-from kqueue.controllers.worker_cluster import (
-    WorkerCluster,
-    WorkerLink,
-)
+from kqueue.controllers.raw import key_of
+from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
 from kqueue.jobs.check_entry import answered
-from kqueue.jobs.fields import text
+from kqueue.jobs.fields import JSON, text
+from kqueue.jobs.kind import JobKind
 from kqueue.jobs.multikueue.copies import status_back
 from kqueue.jobs.multikueue.decision import MultiKueueDecision, RemoteStep, decide
 from kqueue.jobs.multikueue.facts import MultiKueueFacts
+from kqueue.jobs.multikueue.pods import status_cleared
+from kqueue.jobs.pod import PlainPod
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
+from kqueue.runtime.many import each
 from kqueue.runtime.store import split_key
 from kqueue.state import delayed_status, status
 
 _log = structlog.get_logger(__name__)
 
+_AT_ONCE = 32
+"""The number of concurrent writes for the pods of one group."""
 _REFUSED_SECONDS = 30.0
 """Seconds before a step is taken again that a cluster refused."""
 
@@ -70,7 +75,9 @@ class MultiKueueChecks:
         decision = decide(facts)
         self._view.decided(facts, decision.nominated)
         if decision.status_of:
-            await self._bring_status(facts, decision.status_of)
+            await self._bring_status(workload, decision.status_of)
+        elif not facts.holds_quota:
+            await self._clear_status(workload)
         if decision.end is not None:
             await self._steps.finish(workload, decision.end.reason, decision.end.message)
         else:
@@ -125,22 +132,41 @@ class MultiKueueChecks:
                 self._reports.admitted(written, decision.cluster or written.status.cluster_name or "")
             _log.info("multikueue check answered", workload=key, state=answer.state)
 
-    async def _bring_status(self, facts: MultiKueueFacts, cluster: str) -> None:
-        """Give the manager's job the status of its copy.  A status that the API server refuses is left out."""
-        owner, remote = self._view.owner(facts.workload), facts.remote(cluster)
-        if owner.kind is None or owner.job is None or remote is None or remote.job is None:
+    async def _bring_status(self, workload: wire.Workload, cluster: str) -> None:
+        """Give the manager's job, or the pods of a group, the status of their copies.  A status that the API server
+        refuses is left out.
+        """
+        owner, link = self._view.owner(workload), self._clusters[cluster].link
+        kind = owner.kind
+        if kind is None or link is None:
             return
-        patch = status_back(owner.kind, owner.job, remote.job)
-        if not patch:
-            return
-        resource, (namespace, name) = kinds.resource_of(owner.kind), split_key(owner.key)
-        lock = {"metadata": {"resourceVersion": text(owner.job, "metadata", "resourceVersion")}}
+        patches = [(part, status_back(kind, part, copy)) for part, copy in owner.copied_on(link)]
+        await each(
+            [(part, patch) for part, patch in patches if patch],
+            partial(self._write_status, workload, kind, cluster),
+            at_once=_AT_ONCE,
+        )
+
+    async def _clear_status(self, workload: wire.Workload) -> None:
+        """Take the status of a run on another cluster from pods that wait again; jobs lose theirs when they stop."""
+        owner = self._view.owner(workload)
+        if owner.kind is not None and owner.kind.framework == PlainPod.framework:
+            patches = [(part, status_cleared(part)) for part in owner.parts]
+            write = partial(self._write_status, workload, owner.kind, "")
+            await each([(part, patch) for part, patch in patches if patch], write, at_once=_AT_ONCE)
+
+    async def _write_status(
+        self, workload: wire.Workload, kind: JobKind, cluster: str, change: tuple[JSON, status.Patch]
+    ) -> None:
+        part, patch = change
+        resource, (namespace, name) = kinds.resource_of(kind), split_key(key_of(part))
+        lock = {"metadata": {"resourceVersion": text(part, "metadata", "resourceVersion")}}
         try:
             await self._client.patch(resource, name, {**lock, **patch}, namespace, subresource="status")
         except NotFoundError:
             return
         except InvalidError as e:
-            self._reports.refused(facts.workload, f"The status of the job on {cluster} is refused here: {e}")
+            self._reports.refused(workload, f"The status of {name} on {cluster or 'no cluster'} is refused here: {e}")
 
 
 def _is_same(now: wire.Workload, then: wire.Workload) -> bool:

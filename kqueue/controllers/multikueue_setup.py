@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from kqueue import model
@@ -27,6 +27,8 @@ from kqueue.controllers.multikueue_view import (
     ignored,
     unasked,
 )
+from kqueue.controllers.pod_owner import KIND as POD_KIND
+from kqueue.controllers.pod_writes import GROUP_INDEX, make_pod_writes, watch_pods
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.record import Reporter
 from kqueue.controllers.worker_answers import WorkerAnswers
@@ -34,11 +36,14 @@ from kqueue.controllers.worker_cluster import IDENTITY, WorkerCluster, WorkerHan
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
 from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.gang.key import is_of_kueue
+from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import BEST_DOMAIN, DispatchPolicy
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import Store, split_key
@@ -46,22 +51,50 @@ from kqueue.runtime.store import Store, split_key
 
 def jobs_by_owner(
     known: Mapping[GroupKind, tuple[JobKind, Store[JSON]]],
+    pods: Store[ManagedPod] | None = None,
 ) -> Callable[[wire.Workload], DispatchedJob]:
-    """Return a function that finds the job of a Workload among the enabled kinds, with the UID that it is owned by."""
+    """Return a function that finds the job of a Workload among the enabled kinds, with the UID that it is owned by.
+
+    `pods` are those that are queued themselves, with `GROUP_INDEX`; None: none are.
+    """
 
     def job_of(workload: wire.Workload) -> DispatchedJob:
         for owner in owner_keys(workload):
             group, kind, namespace, name = owner.split("/")
+            key = f"{namespace}/{name}"
+            if pods is not None and (group, kind) == ("", "Pod"):
+                return _owners(workload, [pods.get(key)])
             found = known.get((group, kind))
             if found is None:
                 continue
-            job = found[1].get(f"{namespace}/{name}")
+            job = found[1].get(key)
             uids = {each.uid for each in workload.metadata.owner_references if each.controller}
             is_it = job is not None and mapping(job, "metadata").get("uid") in uids
-            return DispatchedJob(found[0], job if is_it else None)
-        return DispatchedJob()
+            return DispatchedJob(found[0], (job,) if job is not None and is_it else ())
+        group_key = group_of(workload)
+        if pods is None or not group_key:
+            return DispatchedJob()
+        return _owners(workload, pods.by_index(GROUP_INDEX, group_key))
 
     return job_of
+
+
+def group_of(workload: wire.Workload) -> str:
+    """Return the key of the group of pods that a Workload counts; empty: it counts none that other clusters can run.
+
+    A group with an object of its own needs that object on the worker, too, so only Kueue's own groups are sent.
+    """
+    meta = workload.metadata
+    if meta.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true" or model.controller_of(meta) is not None:
+        return ""
+    key = gang_of_workload(meta.namespace, meta.name, meta.annotations)
+    return key if is_of_kueue(key) else ""
+
+
+def _owners(workload: wire.Workload, found: Iterable[ManagedPod | None]) -> DispatchedJob:
+    """Return the pods that own a Workload: others of the group are not counted."""
+    uids = {each.uid for each in workload.metadata.owner_references}
+    return DispatchedJob(POD_KIND, tuple(pod.obj for pod in found if pod is not None and pod.uid in uids))
 
 
 def policy_of(manager: Manager) -> DispatchPolicy:
@@ -92,7 +125,11 @@ class _Parts:
 
     def __init__(self, manager: Manager) -> None:
         watches, self._manager = manager.watches, manager
-        self.dispatched = [kind for kind in manager.kinds if managed_by_path(kind)]
+        self.jobs = [kind for kind in manager.kinds if managed_by_path(kind)]
+        watch = manager.shared(watch_pods) if POD_KIND.framework in manager.config.integrations.frameworks else None
+        manager.shared(make_pod_writes)  # it indexes them by group
+        self.pods: Store[ManagedPod] | None = watch.store if watch is not None else None
+        """Pods that are queued themselves; None: none are."""
         self.objects = watches.watch(kinds.MULTIKUEUE_CLUSTERS, api.MultiKueueCluster)
         self.configs = watches.watch(kinds.MULTIKUEUE_CONFIGS, api.MultiKueueConfig)
         folder = KUBECONFIG_FOLDER if manager.config.enabled("MultiKueueKubeConfigPathValidation") else None
@@ -105,7 +142,7 @@ class _Parts:
         )
         self._tools = WorkerTools(
             origin=Origin(manager.config.multi_kueue.origin),
-            kinds=self.dispatched,
+            kinds=[*self.jobs, *([POD_KIND] if self.pods is not None else [])],
             switches=manager.switches,
             clock=manager.clock,
             identity=self._identity,
@@ -161,7 +198,7 @@ class _Parts:
             check=watches.checks.store.get,
             config=self.configs.store.get,
             clusters=self.clusters.connected,
-            job=jobs_by_owner(known),
+            job=jobs_by_owner(known, self.pods),
             answered=self.answers.answered if asks else unasked,
             decided=self.answers.decided if asks else ignored,
         )
@@ -237,6 +274,16 @@ class _Parts:
         for key in self._manager.watches.workloads.store.keys_by_index(OWNER_INDEX, owner):
             self.of_workloads.enqueue(key)
 
+    def on_pod(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
+        """Take in an event of a pod that is queued itself, alone or in a group."""
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        workloads, owner = self._manager.watches.workloads.store, owner_key("", "Pod", *split_key(seen.key))
+        group = [seen.group] if seen.group and is_of_kueue(seen.group) else []
+        for key in (*workloads.keys_by_index(OWNER_INDEX, owner), *group):
+            self.on_workload(None, workloads.get(key))
+
     async def collect(self) -> None:
         """Delete copies without an original every interval, until cancelled; an interval of 0: never."""
         seconds = self._manager.config.multi_kueue.gc_interval.total_seconds()
@@ -255,5 +302,7 @@ def setup(manager: Manager) -> None:
     parts.configs.subscribe(parts.on_config)
     watches.checks.subscribe(parts.on_check)
     watches.workloads.subscribe(parts.on_workload)
-    for kind in parts.dispatched:
+    if parts.pods is not None:
+        parts.pods.subscribe(parts.on_pod)
+    for kind in parts.jobs:
         watches.jobs[kind.framework].subscribe(partial(parts.on_job, kind))

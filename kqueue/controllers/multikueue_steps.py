@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from kqueue import model
@@ -15,16 +17,21 @@ from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
+from kqueue.jobs.kind import JobKind
 from kqueue.jobs.multikueue.copies import caught_up, deactivation
 from kqueue.jobs.multikueue.decision import RemoteStep
 from kqueue.jobs.multikueue.preemption import gated
 from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.many import each
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import split_key
 from kqueue.state.conditions import Stamp
 from kqueue.state.preemption_gates import open_gate
 
 _log = structlog.get_logger(__name__)
+
+_AT_ONCE = 32
+"""The number of concurrent writes for the pods of one group."""
 
 
 class RemoteSteps:
@@ -57,8 +64,7 @@ class RemoteSteps:
     async def delete(self, link: WorkerLink, key: str) -> None:
         """Delete the copies of the job and of the Workload of a key."""
         namespace, name = split_key(key)
-        for resource, job in link.jobs_of(key):
-            await self._delete(link, resource, job)
+        await each(link.jobs_of(key), lambda found: self._delete(link, *found), at_once=_AT_ONCE)
         copy = link.workloads.store.get(key)
         if (
             copy is not None
@@ -111,25 +117,32 @@ class RemoteSteps:
             link.changed(workload)
 
     async def _run(self, link: WorkerLink, key: str, owner: DispatchedJob) -> None:
-        """Create the copy of the job, after an older copy of ours with its name has gone."""
-        kind, job = owner.kind, owner.job
-        if kind is None or job is None:
+        """Create what is missing of the copy of the job, and delete what is left of parts that are gone."""
+        kind, (namespace, name) = owner.kind, split_key(key)
+        if kind is None:
             return
-        resource, (namespace, name) = resource_of(kind), split_key(key_of(job))
-        older = link.jobs[kind.framework].store.get(owner.key)
+        await each(owner.left_on(link, key), partial(self._delete, link, resource_of(kind)), at_once=_AT_ONCE)
+        missing = owner.missing_on(link)
+        workload = await self._original(WORKLOADS, name, namespace) if missing else None
+        if workload is not None:
+            await each(missing, partial(self._run_part, link, key, kind, workload), at_once=_AT_ONCE)
+
+    async def _run_part(self, link: WorkerLink, key: str, kind: JobKind, workload: JSON, part: JSON) -> None:
+        """Create the copy of one part, after an older copy of ours with its name has gone."""
+        resource, (namespace, name) = resource_of(kind), split_key(key_of(part))
+        older = link.jobs[kind.framework].store.get(key_of(part))
         if older is not None and link.origin.made(labels_of(older), annotations_of(older)):
             await self._delete(link, resource, older)
             return
-        workload = await self._original(WORKLOADS, split_key(key)[1], namespace)
         original = await self._original(resource, name, namespace)
-        if workload is None or original is None:
+        if original is None or text(original, "metadata", "uid") != text(part, "metadata", "uid"):
             return
         try:
             await link.client.create(resource, link.origin.job_copy(kind, original, workload))
         except AlreadyExistsError:
             await self._look_at_holder(link, resource, f"{namespace}/{name}", key)
             return
-        _log.info("job copied", cluster=link.cluster, job=owner.key)
+        _log.info("job copied", cluster=link.cluster, job=key_of(part))
 
     async def _catch_up(self, link: WorkerLink, workload: wire.Workload) -> None:
         name, namespace = workload.metadata.name, workload.metadata.namespace

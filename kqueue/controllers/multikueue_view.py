@@ -12,30 +12,69 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
 from kqueue.controllers.check_answers import Activity, is_of
+from kqueue.controllers.raw import key_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.multikueue.copies import Origin, dispatch_problem
 from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.pods import needs_copy
+from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.rules import asks_for_slices
-from kqueue.runtime.store import object_key
 
 CONTROLLER = names.MULTIKUEUE_CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchedJob:
-    """The owner of a workload: its kind (None: not enabled) and the object (None: not known, or replaced)."""
+    """The owner of a workload: its kind (None: not enabled), and the job, or the pods of a group (empty: not known, or
+    replaced).
+    """
 
     kind: JobKind | None = None
-    job: JSON | None = None
+    parts: tuple[JSON, ...] = ()
+
+    def copy_on(self, link: WorkerLink, part: JSON) -> JSON | None:
+        """Return what a cluster has under the name of a part, if it is the part's copy, also while it is deleted."""
+        jobs = link.jobs.get(self.kind.framework) if self.kind is not None else None
+        copy = jobs.store.get(key_of(part)) if jobs is not None else None
+        is_it = copy is not None and link.origin.is_copy(
+            labels_of(copy), annotations_of(copy), text(part, "metadata", "uid")
+        )
+        return copy if is_it else None
+
+    def copied_on(self, link: WorkerLink) -> list[tuple[JSON, JSON]]:
+        """Return the parts that have a copy on a cluster, each with it, also while it is being deleted."""
+        return [(part, copy) for part in self.parts if (copy := self.copy_on(link, part)) is not None]
+
+    def present_on(self, link: WorkerLink) -> list[tuple[JSON, JSON]]:
+        """Return the parts that have a copy on a cluster which stays, each with it."""
+        return [(part, copy) for part, copy in self.copied_on(link) if not _is_deleted(copy)]
+
+    def missing_on(self, link: WorkerLink) -> list[JSON]:
+        """Return the parts that have no copy on a cluster yet."""
+        has = {key_of(part) for part, _ in self.present_on(link)}
+        return [part for part in self.parts if key_of(part) not in has and (not self._are_pods or needs_copy(part))]
+
+    def left_on(self, link: WorkerLink, workload: str) -> list[JSON]:
+        """Return the copies of pods of a Workload on a cluster whose originals are gone, or are being deleted."""
+        if self.kind is None or not self._are_pods or not self.parts:
+            return []
+        alive = {text(part, "metadata", "uid") for part in self.parts if not _is_deleted(part)}
+        copies = link.copies_of(self.kind.framework, workload)
+        return [
+            copy
+            for copy in copies
+            if not _is_deleted(copy) and annotations_of(copy).get(words.ORIGIN_UID_ANNOTATION) not in alive
+        ]
 
     @property
-    def key(self) -> str:
-        """Namespace and name of the job; empty without one."""
-        if self.job is None:
-            return ""
-        return object_key(text(self.job, "metadata", "namespace"), text(self.job, "metadata", "name"))
+    def _are_pods(self) -> bool:
+        return self.kind is not None and self.kind.framework == PlainPod.framework
+
+
+def _is_deleted(obj: JSON) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def unasked(facts: MultiKueueFacts) -> MultiKueueFacts:
@@ -112,7 +151,7 @@ class MultiKueueView:
             remotes=self._remotes(workload, entry, owner),
             policy=self._policy,
             now=self._clock.now(),
-            problem=dispatch_problem(owner.kind, owner.job),
+            problem=dispatch_problem(owner.kind, owner.parts),
             is_elastic=self._elastic and asks_for_slices({"metadata": {"annotations": workload.metadata.annotations}}),
         )
         return self._sources.answered(found)
@@ -156,32 +195,28 @@ class MultiKueueView:
             copy.metadata.deletion_timestamp is not None
             or not link.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
         )
-        job = self.job_copy(link, owner)
         return Remote(
             cluster=name,
             is_offered=is_offered,
             workload=copy,
             is_leaving=is_leaving,
             is_taken=key in link.taken,
-            job=job,
-            runs=owner.kind is not None and job is not None and owner.kind.finished(job) is None,
+            job=next((copy for _, copy in owner.present_on(link)), None),
+            runs=owner.kind is not None and any(not owner.kind.finished(copy) for _, copy in owner.present_on(link)),
+            is_partial=bool(owner.missing_on(link) or owner.left_on(link, key)),
         )
-
-    def job_copy(self, link: WorkerLink, owner: DispatchedJob) -> JSON | None:
-        """Return the copy of a job; None: there is none, or it is of a job that had the name before, or leaves."""
-        jobs = link.jobs.get(owner.kind.framework) if owner.kind is not None else None
-        copy = jobs.store.get(owner.key) if jobs is not None and owner.job is not None else None
-        if copy is None or copy["metadata"].get("deletionTimestamp"):
-            return None
-        uid = text(owner.job, "metadata", "uid")
-        return copy if link.origin.is_copy(labels_of(copy), annotations_of(copy), uid) else None
 
     def runs_elsewhere(self, workload: wire.Workload) -> bool:
         """Whether pods of a workload's job may run on a cluster that can be reached."""
-        owner = self._sources.job(workload)
+        owner, key = self._sources.job(workload), model.workload_key(workload)
+        if owner.kind is None:
+            return False
         links = [cluster.link for cluster in self._sources.clusters.values() if cluster.link is not None]
-        copies = [self.job_copy(link, owner) for link in links]
-        return owner.kind is not None and any(copy is not None and may_run(owner.kind, copy) for copy in copies)
+        if owner.kind.framework == PlainPod.framework:  # a pod runs on while it is being deleted
+            copies = [copy for link in links for copy in link.copies_of(owner.kind.framework, key)]
+        else:
+            copies = [copy for link in links for _, copy in owner.present_on(link)]
+        return any(may_run(owner.kind, copy) for copy in copies)
 
     # --- checks --------------------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class OwnerContext:
         manages: whether owners of a namespace are managed.
         releases: plugins that take part in releases.
         runs_elsewhere: whether a cluster that can be reached has the job of a Workload that MultiKueue dispatched.
+        is_sent: whether other clusters alone may run a Workload.
     """
 
     client: Client
@@ -78,6 +79,7 @@ class OwnerContext:
     policy: OwnerPolicy
     releases: ReleaseHooks = NO_RELEASE_HOOKS
     runs_elsewhere: Callable[[wire.Workload], bool] = lambda _workload: False
+    is_sent: Callable[[wire.Workload], bool] = lambda _workload: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

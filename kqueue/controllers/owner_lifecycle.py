@@ -19,6 +19,9 @@ from kqueue.jobs.kind import Finished
 from kqueue.runtime.controller import Result
 from kqueue.state import retention
 
+CHECK_AGAIN = 10.0
+"""Seconds after which an owner is looked at again while its eviction waits for another cluster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStop:

@@ -9,7 +9,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.owner_lifecycle import OwnerStop
+from kqueue.controllers.owner_lifecycle import CHECK_AGAIN, OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.jobs import rules
 from kqueue.jobs.kind import Finished, Refused
@@ -26,7 +26,6 @@ class PodOwner:
 
     noun = "The pods"
     deletion_message = "The Workload was deleted"
-    check_again = None
 
     def __init__(self, tools: PodTools, pod: ManagedPod, workload: wire.Workload, *, requeues: bool) -> None:
         """Take the pod and its Workload; `requeues`: the Workload of a pod that an eviction deleted is queued again."""
@@ -53,13 +52,18 @@ class PodOwner:
         """Whether the pod is gated and has no reservation."""
         return self._pod.gated and not self._is_reserved()
 
+    @property
+    def check_again(self) -> float | None:
+        """Seconds after which a pod on another cluster is looked at again; None: events tell the end of all pods."""
+        return CHECK_AGAIN if self._tools.is_sent(self.workload) else None
+
     def finished(self) -> Finished | None:
         """Return the result by the phase of the pod; None: it has not ended."""
         return KIND.finished(self._pod.obj)
 
     def busy(self) -> bool:
         """Whether the pod may still use quota."""
-        return self._tools.are_active([self._pod])
+        return self._tools.are_busy([self._pod], self.workload)
 
     def reclaimable(self) -> Mapping[str, int]:
         """Return nothing: a single pod keeps its quota until its end."""
@@ -94,8 +98,10 @@ class PodOwner:
         await self._tools.steps.give_back(self.workload, requeued=None if self._requeues or held else False)
 
     async def intercept(self) -> bool:
-        """Whether the pod keeps its gate although it is admitted, until the quorum of its gang has started."""
-        return self._pod.early
+        """Whether the pod keeps its gate although it is admitted: another cluster runs it, or the quorum of its gang
+        has not started yet.
+        """
+        return self._pod.early or self._tools.is_sent(self.workload)
 
     async def start(self) -> None:
         """Remove the admission gate, and merge the additions of the admission into the pod."""

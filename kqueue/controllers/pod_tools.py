@@ -30,11 +30,15 @@ class PodTools:
         self.follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
         self._client, self._newest, self._clock = context.client, context.book.newest, context.clock
         self._fast_release, self._on_started = policy.fast_release, reports.started
-        self._releases = context.releases
+        self._releases, self._runs_elsewhere, self.is_sent = context.releases, context.runs_elsewhere, context.is_sent
 
     def are_active(self, pods: Sequence[ManagedPod]) -> bool:
         """Whether any pod may still use quota, which is released only after its end."""
         return counts.is_active(pods, self._clock.now(), fast=self._fast_release)
+
+    def are_busy(self, pods: Sequence[ManagedPod], workload: wire.Workload) -> bool:
+        """Whether any pod, or its copy on another cluster, may still use the Workload's quota."""
+        return self.are_active(pods) or self._runs_elsewhere(workload)
 
     async def stop(self, pods: Sequence[ManagedPod], why: OwnerStop, *, soon: bool = False) -> None:
         """Delete the pods that a stop ends.  `soon`: they run without quota, so they end within seconds."""

@@ -6,7 +6,6 @@ version: the watch's version, or the answer to the last write of this process if
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -23,7 +22,7 @@ from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.record import ObjectReference, Recorder, job_controller
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.short_stop import STOP_SECONDS, ShortStop
-from kqueue.errors import KqueueError, NotFoundError
+from kqueue.errors import NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
 from kqueue.jobs.fields import text, whole
@@ -34,6 +33,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import implies_pods
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.many import each
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import Store, split_key
@@ -229,22 +229,7 @@ class PodWrites:
 
         Most calls have no pods, and start no task.
         """
-        every = list(pods)
-        todo = iter(every)
-        failed: list[KqueueError] = []
-
-        async def work() -> None:
-            for pod in todo:
-                try:
-                    await act(pod)
-                except KqueueError as e:
-                    failed.append(e)
-
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(AT_ONCE, len(every))):
-                tasks.create_task(work())
-        if failed:
-            raise failed[0]
+        await each(pods, act, at_once=AT_ONCE)
 
     # --- events
 

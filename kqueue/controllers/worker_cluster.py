@@ -24,7 +24,7 @@ from kqueue.controllers.raw import RawObject, as_json, key_of
 from kqueue.controllers.resources import NAMESPACES, WORKLOADS, resource_of
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, NotFoundError
 from kqueue.jobs import rules
-from kqueue.jobs.fields import JSON, text
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.switches import JobFeatures
@@ -167,6 +167,12 @@ class WorkerLink:
     def jobs_of(self, key: str) -> list[tuple[ResourceType, JSON]]:
         """Return the copies of jobs that name the Workload of a key, with their kinds."""
         return [(jobs.resource, job) for jobs in self.jobs.values() for job in jobs.store.by_index(_WORKLOAD, key)]
+
+    def copies_of(self, framework: str, key: str) -> list[JSON]:
+        """Return the copies of one framework that name the Workload of a key."""
+        jobs = self.jobs.get(framework)
+        found = jobs.store.by_index(_WORKLOAD, key) if jobs is not None else []
+        return [job for job in found if self.origin.made(labels_of(job), annotations_of(job))]
 
     def all(self) -> list[Reflector[Any, Any]]:
         """Return all watches."""

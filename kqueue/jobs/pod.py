@@ -18,6 +18,8 @@ from kqueue.kube import names as kube_names
 
 FRAMEWORK = "pod"
 GVK = GroupVersionKind("", "v1", "Pod")
+_OF_ONE_CLUSTER = ("nodeName", "priority", "preemptionPolicy", "ephemeralContainers")
+"""Fields of a pod's spec that each cluster sets for itself: from its nodes, from the pod's class, for debugging."""
 INDEX = topology_request.IndexLabels(pod=names.POD_GROUP_POD_INDEX_LABEL)
 
 
@@ -74,6 +76,11 @@ class PlainPod:
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
         """Return no steps, because no patch stops a pod: see `to_stop`."""
         return ()
+
+    def as_written(self, job: JSON) -> JSON:
+        """Return the pod without what the API server and the scheduler of one cluster have added."""
+        spec = {key: value for key, value in mapping(job, "spec").items() if key not in _OF_ONE_CLUSTER}
+        return {**job, "spec": spec}
 
     def finished(self, job: JSON) -> Finished | None:
         """Return the result if the phase is Succeeded or Failed; else None."""

@@ -188,8 +188,10 @@ class ManagedPod:
         if self.terminated or (fast and self.deleting):
             return False
         due = _time(text(self.obj, "metadata", "deletionTimestamp"))
+        if self.gated and not text(self.spec, "nodeName"):
+            return False  # whatever its status says: it has that of its copy if another cluster runs it
         if self.phase != "Running" and not text(self.spec, "nodeName"):
-            return due is None and not self.gated  # no pod is bound after its deletion
+            return due is None  # no pod is bound after its deletion
         if due is None:
             return True
         return now <= due + timedelta(seconds=whole(self.obj, "metadata", "deletionGracePeriodSeconds") or 0)

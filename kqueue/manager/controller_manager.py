@@ -273,6 +273,7 @@ class ControllerManager:
             policy=self.owner_policy,
             releases=self.shared(make_release_hooks),
             runs_elsewhere=self.shared(make_elsewhere).ask,
+            is_sent=self.shared(make_elsewhere).is_sent,
         )
 
     def _make_recorder(self) -> EventRecorder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,8 @@ from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import CompletedKind, JobKind
-from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.managed_by import can_be_sent, managed_by_path
+from kqueue.jobs.multikueue import pods
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.state.conditions import Stamp, conditions_of, status_patch
 
@@ -89,7 +90,8 @@ class Origin:
         metadata = self._metadata(wanted, **labels)
         metadata["annotations"][names.PREBUILT_WORKLOAD_NAME_ANNOTATION] = name
         metadata["annotations"].pop(names.STOPPING_ANNOTATION, None)
-        without_manager = put(wanted, managed_by_path(kind), None)
+        path = managed_by_path(kind)
+        without_manager = put(wanted, path, None) if path else wanted
         return {
             "apiVersion": kind.gvk.api_version,
             "kind": kind.gvk.kind,
@@ -98,12 +100,20 @@ class Origin:
         }
 
 
-def dispatch_problem(kind: JobKind | None, job: JSON | None) -> str:
-    """Return why no worker cluster can run a job; empty: one can.  `kind` None: the owner is of no enabled kind."""
+def dispatch_problem(kind: JobKind | None, parts: Sequence[JSON]) -> str:
+    """Return why no worker cluster can run a job; empty: one can.
+
+    Args:
+        kind: None: the owner is of no enabled kind.
+        parts: the job, or the pods of a group; empty: they are not known.
+    """
     if kind is None:
         return "The owner of the workload is of no kind that a worker cluster can run"
-    if not managed_by_path(kind):
+    if not can_be_sent(kind):
         return f"A {kind.gvk.kind} cannot be run by a worker cluster"
+    if not managed_by_path(kind):
+        return pods.problem(parts)
+    job = next(iter(parts), None)
     if job is not None and kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
         path = ".".join(managed_by_path(kind))
         return f"{path} of the job is not {names.MULTIKUEUE_CONTROLLER}; create the job with that value"
@@ -116,6 +126,8 @@ def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
     While only the manager's job is suspended, it is about to start or to stop, and takes no status of one that runs or
     is being stopped: the API server refuses a Job that is suspended and runs.  It takes the end of a job that was faster.
     """
+    if not managed_by_path(kind):
+        return pods.status_back(job, copy)
     if kind.holds_back(job) and not kind.is_suspended(copy) and kind.finished(copy) is None:
         return {}
     patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))

@@ -36,7 +36,7 @@ class RemoteStep(Enum):
     OPEN_GATE = "open its preemption gate"
     """Let the worker preempt for the copy."""
     RUN = "run"
-    """Create the copy of the job, which the worker's own queue then starts."""
+    """Create the copy of the job, or what is missing of it, which the worker's own queue then starts."""
     DEACTIVATE = "deactivate"
     """Let the worker evict the copy."""
     DELETE = "delete"
@@ -177,7 +177,8 @@ def _corrected(facts: MultiKueueFacts) -> tuple[MultiKueueFacts, dict[str, Remot
         if remote.workload is None or not remote.is_connected or remote.is_true(names.CONDITION_FINISHED):
             continue
         found = likeness(facts.workload, remote.workload, is_elastic=facts.is_elastic)
-        cannot_run = remote.is_taken and remote.job is None
+        runs = remote.job is not None and (not remote.is_partial or facts.entry.state == names.CHECK_READY)
+        cannot_run = remote.is_taken and not runs
         if remote.is_leaving or cannot_run or found is Likeness.OTHER:
             steps[remote.cluster] = RemoteStep.DELETE
             remotes[-1] = replace(remote, is_leaving=True)
@@ -201,8 +202,10 @@ def _admitted(facts: MultiKueueFacts) -> MultiKueueDecision | None:
     if named is None and winner.cluster not in nominated:
         return MultiKueueDecision(nominated=(winner.cluster,), again=again)  # the API takes no other as clusterName
     steps = {r.cluster: RemoteStep.DELETE for r in facts.remotes if r is not winner and r.has_copies}
-    if winner.job is None:
-        return MultiKueueDecision(steps={**steps, winner.cluster: RemoteStep.RUN}, again=again)
+    if winner.job is None or (winner.is_partial and not winner.is_taken):
+        steps[winner.cluster] = RemoteStep.RUN
+    if winner.job is None or (winner.is_partial and facts.entry.state != names.CHECK_READY):
+        return MultiKueueDecision(steps=steps, again=again)
     answer = _answer(facts, names.CHECK_READY, f"{winner.cluster} has admitted the workload and runs its job")
     return MultiKueueDecision(
         steps=steps,

@@ -31,8 +31,9 @@ class Remote:
         workload: the copy; None: there is none.
         is_leaving: the copy is being deleted, so its conditions do not count any more.
         is_taken: an object that this manager did not make has the name of the copy, or of the job's.
-        job: the copy of the job; None: there is none.
-        runs: the copy of the job has not ended, as far as its watch tells.
+        job: the copy of the job, or of any pod of a group; None: there is none.
+        runs: copies of the job have not ended, as far as their watch tells.
+        is_partial: copies of pods of the group are missing, or copies are left of pods that are gone.
     """
 
     cluster: str
@@ -44,6 +45,7 @@ class Remote:
     is_taken: bool = False
     job: JSON | None = None
     runs: bool = False
+    is_partial: bool = False
 
     @property
     def has_copies(self) -> bool:

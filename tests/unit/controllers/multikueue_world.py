@@ -11,13 +11,17 @@ from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_setup import jobs_by_owner
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueSources, MultiKueueView
+from kqueue.controllers.pod_writes import GROUP_INDEX
 from kqueue.controllers.raw import RawObject, as_json
-from kqueue.controllers.resources import WORKLOADS, resource_of
+from kqueue.controllers.resources import PODS, WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerLink, WorkerTools
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
@@ -27,6 +31,7 @@ from tests.unit.controllers.fakes import FakeClient
 CONTROLLER = "kueue.x-k8s.io/multikueue"
 JOB = BY_FRAMEWORK["batch/job"]
 JOBS = resource_of(JOB)
+POD = PlainPod()
 PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
 OWNER: JSON = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
 
@@ -69,7 +74,9 @@ class Worker:
         )
         self.cluster.lost_since = None
         self.client.watch(WORKLOADS, link.workloads.store, lambda obj: read(wire.Workload, obj))
-        self.client.watch(JOBS, link.jobs[JOB.framework].store, lambda obj: as_json(read(RawObject, obj)))
+        for kind in self.tools.kinds:
+            jobs = link.jobs[kind.framework].store
+            self.client.watch(resource_of(kind), jobs, lambda obj: as_json(read(RawObject, obj)))
         self.client.sync()
 
     def lose(self) -> None:
@@ -94,7 +101,7 @@ class Worker:
     @property
     def names(self) -> list[str]:
         """What is on the cluster."""
-        return [*self.client.keys(WORKLOADS), *self.client.keys(JOBS)]
+        return [key for kind in (WORKLOADS, *map(resource_of, self.tools.kinds)) for key in self.client.keys(kind)]
 
     def tell(self, *conditions: JSON) -> None:
         """The worker's queue writes the conditions of the copy."""
@@ -104,8 +111,12 @@ class Worker:
 class MultiKueueWorld(World):
     """See above.  The watches are brought, and the reconcilers run, until nothing is written any more."""
 
-    def __init__(self, *, clusters: str = "ab", job: JSON | None = None, **policy: Any) -> None:
+    def __init__(
+        self, *, clusters: str = "ab", job: JSON | None = None, elastic: bool = False, pods: bool = False, **policy: Any
+    ) -> None:
+        """`pods`: the Workload belongs to pods, which the test puts."""
         super().__init__()
+        self.elastic = elastic
         self.checks: dict[str, wire.AdmissionCheck] = {
             name: read(
                 wire.AdmissionCheck,
@@ -118,17 +129,22 @@ class MultiKueueWorld(World):
             spec=api.MultiKueueConfigSpec(clusters=tuple(clusters)),
         )
         self.metrics = Metrics()
-        self.client.put(JOBS, job or make_job())
-        self.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [OWNER]}))
+        if not pods:
+            self.client.put(JOBS, job or make_job())
+            self.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [OWNER]}))
         self.jobs: Store[JSON] = Store("jobs")
         self.client.watch(JOBS, self.jobs, lambda obj: as_json(read(RawObject, obj)))
+        self.pods: Store[ManagedPod] = Store("pods")
+        self.pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
+        self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(read(RawObject, obj)), JobFeatures()))
         self.origin = Origin("west")
         self.tools = WorkerTools(
-            origin=self.origin, kinds=[JOB], switches=JobFeatures(), clock=self.clock, identity=self._identity
+            origin=self.origin, kinds=[JOB, POD], switches=JobFeatures(), clock=self.clock, identity=self._identity
         )
         self.workers = {name: Worker(name, self.tools) for name in clusters}
         self.policy = DispatchPolicy(**policy)
-        self.reserve()
+        if not pods:
+            self.reserve()
         self.lead()
 
     async def _identity(self) -> str:
@@ -143,11 +159,11 @@ class MultiKueueWorld(World):
                 check=self.checks.get,
                 config=lambda name: self.config if name == "all" else None,
                 clusters=known,
-                job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}),
+                job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}, self.pods),
                 **self.asking(),
             ),
             policy=self.policy,
-            elastic=False,
+            elastic=self.elastic,
             clock=self.clock,
         )
         nothing: Store[Any] = Store("nothing")

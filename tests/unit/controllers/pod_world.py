@@ -79,6 +79,8 @@ class Pods(World):
         self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
         self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
         self.managed = {"team"}
+        self.sent = self.elsewhere = False
+        """Whether other clusters alone run the Workloads, and whether pods run there."""
         self.held: dict[str, int] = {}
         self.started: list[int] = []
         self.steps = WorkloadSteps(
@@ -191,6 +193,8 @@ class Pods(World):
             manages=self.managed.__contains__,
             policy=OwnerPolicy(switches=self.switches, **policy),
             releases=self.releases,
+            is_sent=lambda _workload: self.sent,
+            runs_elsewhere=lambda _workload: self.elsewhere,
         )
 
     def pod_classes(self, **values: int) -> None:

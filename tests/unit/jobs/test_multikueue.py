@@ -498,3 +498,66 @@ def test_an_external_dispatcher_nominates(nominated: str, want: dict[str, Remote
         facts(empty("a"), empty("b"), nominated=nominated, policy=DispatchPolicy(dispatcher="example.com/best"))
     )
     assert (steps(found), found.nominated) == (want, None)
+
+
+# --- groups of pods, and status that comes late -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "want", "ready"),
+    [
+        pytest.param(
+            facts(remote("a", at(1, "Admitted"), job=True, is_partial=True), nominated="a"),
+            {"a": RUN},
+            False,
+            id="17.2.8 pods have no copy yet",
+        ),
+        pytest.param(
+            facts(remote("a", at(1, "Admitted"), job=True, is_partial=True), state="Ready", cluster="a"),
+            {"a": RUN},
+            True,
+            id="17.2.8 a pod was replaced",
+        ),
+        pytest.param(
+            facts(remote("a", at(1, "Admitted"), job=True, is_partial=True, is_taken=True), state="Ready", cluster="a"),
+            {},
+            True,
+            id="17.2.8 the name of a new pod is taken",
+        ),
+        pytest.param(
+            facts(remote("a", at(1, "Admitted"), job=True, is_partial=True, is_taken=True), nominated="a"),
+            {"a": DELETE},
+            False,
+            id="17.2.8 a name was taken from the first",
+        ),
+    ],
+)
+def test_a_group_whose_copies_are_incomplete(asked: MultiKueueFacts, want: dict[str, RemoteStep], ready: bool) -> None:
+    found = decide(asked)
+    assert steps(found) == want
+    assert (found.status_of == "a") is ready
+    assert state(found) in ("", "Ready" if ready else "Pending")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [
+        pytest.param(0, 30, id="17.2.4 it has just ended"),
+        pytest.param(20, 10, id="17.2.4 for the rest"),
+        pytest.param(-20, 10, id="17.2.4 by a clock that is fast"),
+        pytest.param(30, None, id="17.2.4 no longer"),
+        pytest.param(-3600, None, id="17.2.4 by a clock that is wrong"),
+        pytest.param(None, None, id="17.2.4 an end without a time"),
+    ],
+)
+def test_an_end_waits_for_the_last_status(seconds: int | None, left: int | None) -> None:
+    """The Workload of a worker and its job are watched apart, and the copies go with the end."""
+    end = condition("Finished", reason="Succeeded")
+    if seconds is not None:
+        end["lastTransitionTime"] = (NOW - timedelta(seconds=seconds)).isoformat()
+    found = decide(facts(remote("a", end, job=True, has_ended=False), state="Ready", cluster="a"))
+
+    assert found.status_of == "a"
+    assert (found.end is None) is (left is not None)
+    if left is not None:
+        assert found == MultiKueueDecision(status_of="a", again=timedelta(seconds=left))

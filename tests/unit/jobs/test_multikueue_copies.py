@@ -23,7 +23,9 @@ from kqueue.jobs.multikueue.copies import (
     dispatch_problem,
     status_back,
 )
+from kqueue.jobs.multikueue.pods import status_cleared
 from kqueue.jobs.patch import apply_merge_patch
+from kqueue.jobs.pod import PlainPod
 from kqueue.kinds import FRAMEWORKS
 from tests.unit.controllers.builders import condition, make_workload, read
 
@@ -151,7 +153,7 @@ def test_the_worker_runs_the_copy_itself(framework: str) -> None:
     ours = put({"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"x": 1}}, path, MANAGER)
 
     assert kind.managed_by(ours) == MANAGER
-    assert dispatch_problem(kind, ours) == ""
+    assert dispatch_problem(kind, [ours]) == ""
     copy = ORIGIN.job_copy(kind, ours, {"metadata": {"name": "w"}, "spec": {}})
     assert look(copy, path) is None
     assert copy["spec"]["x"] == 1
@@ -173,14 +175,14 @@ def test_a_declared_kind_is_copied_by_its_paths() -> None:
     kind = Declared(DeclaredKind.model_validate(told))
     ours = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"run": {"by": MANAGER, "on": 1}}}
 
-    assert dispatch_problem(kind, ours) == ""
-    assert "spec.run.by" in dispatch_problem(kind, put(ours, ("spec", "run", "by"), "example.com/own"))
+    assert dispatch_problem(kind, [ours]) == ""
+    assert "spec.run.by" in dispatch_problem(kind, [put(ours, ("spec", "run", "by"), "example.com/own")])
     copy = ORIGIN.job_copy(kind, ours, {"metadata": {"name": "w"}, "spec": {}})
     assert copy["spec"] == {"run": {"on": 1}, "hold": True}
     assert (copy["apiVersion"], copy["kind"]) == ("example.com/v1", "Train")
     assert kind.managed_by(copy) == kind.own_controller == ""
     here = Declared(DeclaredKind.model_validate({**told, "managedBy": None}))
-    assert "cannot be run" in dispatch_problem(here, ours)
+    assert "cannot be run" in dispatch_problem(here, [ours])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_a_declared_kind_is_copied_by_its_paths() -> None:
     ],
 )
 def test_jobs_that_no_worker_can_run(framework: str, obj: JSON | None, said: str) -> None:
-    found = dispatch_problem(BY_FRAMEWORK.get(framework), obj)
+    found = dispatch_problem(BY_FRAMEWORK.get(framework), [obj] if obj is not None else [])
     assert said in found
     assert bool(found) is bool(said)
 
@@ -232,6 +234,80 @@ STOPPING = HELD | {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true
 )  # fmt: skip
 def test_the_status_of_a_job_comes_back(ours: JSON, theirs: JSON, want: JSON) -> None:
     assert status_back(JOB, ours, theirs) == want
+
+
+POD = PlainPod()
+KILLED = {"phase": "Failed", "conditions": [condition("TerminationTarget")]}
+DEAD = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def pod(*, gated: bool = True, metadata: JSON | None = None, **fields: Any) -> JSON:
+    gates = [{"name": "kueue.x-k8s.io/admission"}] if gated else []
+    meta = {"name": "p", "labels": {"kueue.x-k8s.io/managed": "true"}, **(metadata or {})}
+    return {"metadata": meta, "spec": {"schedulingGates": gates}, "status": fields}
+
+
+def container(state: str) -> JSON:
+    return {"name": "c", "state": {state: {"startedAt": "t"}}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "want"),
+    [
+        pytest.param(pod(phase="Pending"), pod(gated=False, phase="Running"), {"phase": "Running"}, id="17.2 it runs"),
+        pytest.param(pod(phase="Running"), pod(gated=False, phase="Succeeded"), {"phase": "Succeeded"}, id="17.2 its end"),
+        pytest.param(
+            pod(phase="Running", qosClass="Burstable"),
+            pod(gated=False, phase="Running", qosClass="Guaranteed", podIP="10.0.0.1", hostIPs=[{"ip": "h"}]),
+            {},
+            id="no address of another cluster",
+        ),
+        pytest.param(pod(phase="Failed"), pod(gated=False, phase="Running"), {}, id="an end stays"),
+        pytest.param(pod(metadata=DEAD), pod(gated=False, phase="Running"), {}, id="it is being deleted here"),
+        pytest.param(
+            pod(phase="Running"), pod(gated=False, metadata=DEAD, **KILLED), {}, id="stopped by its queue, to run again"
+        ),
+        pytest.param(
+            pod(phase="Pending"), pod(gated=False, metadata=DEAD, phase="Running"), {}, id="its copy is being deleted"
+        ),
+        pytest.param(
+            pod(phase="Running"), pod(gated=False, metadata=DEAD, phase="Failed"), {"phase": "Failed"}, id="drained away"
+        ),
+        pytest.param(
+            pod(phase="Running", containerStatuses=[container("terminated")]),
+            pod(gated=False, phase="Running", containerStatuses=[container("running")]),
+            {"containerStatuses": None},
+            id="it begins anew: the old end goes first",
+        ),
+        pytest.param(
+            pod(phase="Running"),
+            pod(gated=False, phase="Running", containerStatuses=[container("running")]),
+            {"containerStatuses": [container("running")]},
+            id="and then the new state comes",
+        ),
+    ],
+)  # fmt: skip
+def test_the_status_of_a_pod_comes_back(ours: JSON, theirs: JSON, want: JSON) -> None:
+    """17.2, 9.1: the pod of the manager has a gate, and its status all the same."""
+    assert status_back(POD, ours, theirs) == ({"status": want} if want else {})
+
+
+@pytest.mark.parametrize(
+    ("ours", "cleared"),
+    [
+        pytest.param(pod(phase="Running", startTime="t", containerStatuses=[container("running")]), True, id="it ran"),
+        pytest.param(pod(phase="Pending"), False, id="it waits"),
+        pytest.param(pod(phase="Failed"), False, id="it has ended"),
+        pytest.param(pod(gated=False, phase="Running"), False, id="it runs here"),
+    ],
+)
+def test_a_pod_that_no_cluster_runs_waits_again(ours: JSON, cleared: bool) -> None:
+    patch = status_cleared(ours)
+    assert bool(patch) is cleared
+    if cleared:
+        waits = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+        assert apply_merge_patch(ours, patch)["status"] == {"phase": "Pending", "conditions": [waits]}
+        assert status_cleared(apply_merge_patch(ours, patch)) == {}
 
 
 @pytest.mark.parametrize(

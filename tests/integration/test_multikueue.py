@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.jobset_double import JOBSETS
-from tests.integration.road import KUEUE, Object, Road, condition, job, queue_objects
+from tests.integration.road import KUEUE, Object, Road, condition, has, job, queue_objects
 from tests.integration.teams import Plane, configuration, flags, post, resource_groups
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.slow
 CONTROLLER = "kueue.x-k8s.io/multikueue"
 OWN_NAMESPACE = "kueue-system"
 QUICK = Timings(queue_flush_window=0.1, worker_probe=0.3, worker_retry_base=0.3)
-FRAMEWORKS = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
+FRAMEWORKS = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod]}\n"
+GATES = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]
 MANAGER = f"""{FRAMEWORKS}
 admissionChecks: {{controllers: [kueue.x-k8s.io/multikueue]}}
 multiKueue: {{origin: west, workerLostTimeout: 2s}}
@@ -140,8 +141,35 @@ async def submit_set(road: Road, name: str, run_seconds: int) -> str:
     return f"{collection}/{name}"
 
 
+async def submit_group(road: Road, name: str, run_seconds: int) -> list[str]:
+    """A group of two pods as the webhook leaves them; returns their paths."""
+    template = job(name, road.namespace, required=None, run_seconds=run_seconds)["spec"]["template"]
+    own = {"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "worker"}
+    annotations = template["metadata"]["annotations"] | own
+    labels = {"queue-name": "main", "managed": "true", "pod-group-name": name}
+    for index in range(2):
+        meta = {
+            "name": f"{name}-{index}",
+            "labels": {f"kueue.x-k8s.io/{key}": value for key, value in labels.items()},
+            "annotations": annotations,
+            "finalizers": ["kueue.x-k8s.io/managed"],
+        }
+        spec = {**template["spec"], "schedulingGates": GATES}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        await road.cluster.request("POST", road.pods, body)
+    return [f"{road.pods}/{name}-{index}" for index in range(2)]
+
+
+async def until_phase(road: Road, paths: Sequence[str], phase: str) -> list[Object]:
+    """The pods in this phase."""
+    return [
+        await road.cluster.until(path, lambda pod: pod["status"].get("phase") == phase, what=f"{path} {phase}")
+        for path in paths
+    ]
+
+
 async def until_empty(worker: Road) -> None:
-    for collection in (worker.workloads, worker.jobs):
+    for collection in (worker.workloads, worker.jobs, worker.pods):
         await worker.cluster.until(collection, lambda found: not found["items"], what="the worker has no copies")
 
 
@@ -169,6 +197,29 @@ async def test_a_job_runs_on_a_worker_and_its_status_comes_back(either_plane: Pl
     assert [pod["metadata"]["labels"]["kueue.x-k8s.io/multikueue-worker-workload-pod"] for pod in pods] == ["true"] * 2
     assert theirs[0]["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "west"
     assert theirs[0]["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
+
+
+async def test_a_group_of_pods_runs_on_a_worker_and_keeps_its_gates_here(either_plane: Plane, tmp_path: Path) -> None:
+    """Both pods run there; an eviction here brings them back to the queue, and another admission to their end."""
+    queue = f"{KUEUE}/clusterqueues/team"
+    async with two_clusters(either_plane, tmp_path) as (road, worker, _):
+        paths = await submit_group(road, "gang", 3)
+        running_here = await until_phase(road, paths, "Running")
+        drain = {"spec": {"stopPolicy": "HoldAndDrain"}}
+        await road.cluster.request("PATCH", queue, drain, content_type=MERGE_PATCH)
+        await until_phase(road, paths, "Pending")
+        await until_empty(worker)
+        await road.cluster.request("PATCH", queue, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
+        await until_phase(road, paths, "Succeeded")
+        await road.cluster.until(
+            f"{road.workloads}/gang", lambda found: has(found, "Finished"), what="the group has finished"
+        )
+        await until_empty(worker)
+
+    for pod in running_here:
+        assert pod["spec"]["schedulingGates"] == GATES
+        assert "nodeName" not in pod["spec"]
+        assert "podIP" not in pod["status"]
 
 
 async def test_an_eviction_reaches_the_worker_and_a_lost_worker_costs_only_its_job(

@@ -17,7 +17,7 @@ from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json, is_given_up
 from kqueue.errors import NotFoundError
-from kqueue.jobs import rules
+from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
@@ -184,12 +184,25 @@ class JobWorkload:
                 return None
         if _out_of_sync(workload):
             return None
+        elastic = rules.is_elastic(job, self._switches)
+        if elastic:  # its size follows in another write, and pods beyond the Workload have a gate
+            pod_sets = slices.with_counts(pod_sets, slices.counts_of(as_json(workload)["spec"]["podSets"]))
         if self.matches(job, pod_sets, workload, suspended=self._kind.is_suspended(job)):
+            await self._end_replaced(workload, others if elastic else ())
             return workload
         message = f"Workload {key}, which was made beforehand, does not describe the job"
         await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
         self._writes.event(job, reason=names.REASON_OUT_OF_SYNC, message=message, warning=True)
         return None
+
+    async def _end_replaced(self, workload: wire.Workload, others: Sequence[wire.Workload]) -> None:
+        """Finish older slices of a job whose maker names a new one, once the new one has quota for all their pods."""
+        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return
+        for other in others:
+            siblings = model.siblings_key(other) == model.siblings_key(workload)
+            if siblings and not model.condition_true(other, names.CONDITION_FINISHED):
+                await self._steps.replace(other, by=workload)
 
     def matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
         """Whether a Workload describes the job; a finished Workload need not."""

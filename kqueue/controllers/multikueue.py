@@ -195,17 +195,18 @@ class ClusterSteps:
         workload = self._workloads.newest(key)
         facts = self._view.facts(workload) if workload is not None else None
         if workload is None or (facts is None and self._view.is_dropped(workload)):
-            await self._steps.delete(link, key)
+            await self._steps.delete(link, key, spares_job=self._view.is_replaced(key))
         elif facts is not None:
             step = decide(facts).steps.get(link.cluster)
             if step is not None:
-                return await self._take(step, link, workload)
+                return await self._take(step, link, facts)
         return Result()
 
-    async def _take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload) -> Result:
+    async def _take(self, step: RemoteStep, link: WorkerLink, facts: MultiKueueFacts) -> Result:
         """Take a step; tell users what a cluster refuses, such as a namespace that it lacks, and try it again later."""
+        workload = facts.workload
         try:
-            await self._steps.take(step, link, workload, self._view.owner(workload))
+            await self._steps.take(step, link, facts, self._view.owner(workload))
         except (InvalidError, ForbiddenError, NotFoundError) as e:
             self._reports.refused(workload, f"Cluster {link.cluster} refused a step ({step.value}): {e}")
             return Result(requeue_after=_REFUSED_SECONDS)

@@ -48,6 +48,15 @@ from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import Store, split_key
 
+HEIR_INDEX = "multikueue heirs"
+"""Index of Workloads by the key of the slice that they replace."""
+
+
+def heir_of(workload: wire.Workload) -> list[str]:
+    """Return the index values of a Workload."""
+    key = model.replaced_key(workload)
+    return [key] if key else []
+
 
 def jobs_by_owner(
     known: Mapping[GroupKind, tuple[JobKind, Store[JSON]]],
@@ -194,11 +203,14 @@ class _Parts:
         manager, watches = self._manager, self._manager.watches
         asks = policy_of(manager).dispatcher == BEST_DOMAIN
         known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
+        watches.workloads.store.add_index(HEIR_INDEX, heir_of)
         sources = MultiKueueSources(
             check=watches.checks.store.get,
             config=self.configs.store.get,
             clusters=self.clusters.connected,
             job=jobs_by_owner(known, self.pods),
+            workload=watches.workloads.store.get,
+            heirs=lambda key: watches.workloads.store.by_index(HEIR_INDEX, key),
             answered=self.answers.answered if asks else unasked,
             decided=self.answers.decided if asks else ignored,
         )
@@ -256,6 +268,10 @@ class _Parts:
         for seen in (old, new):
             if seen is not None and self.view.entry(seen) is not None:
                 self.of_workloads.enqueue(model.workload_key(seen))
+                for key in heir_of(seen):  # its quota ends what the older slice does, and the other way round
+                    self.of_workloads.enqueue(key)
+                for heir in self._manager.watches.workloads.store.by_index(HEIR_INDEX, model.workload_key(seen)):
+                    self.of_workloads.enqueue(model.workload_key(heir))
 
     def on_cluster(self, old: api.MultiKueueCluster | None, new: api.MultiKueueCluster | None) -> None:
         """Take in an event of a MultiKueueCluster: its condition stays what its connection says."""

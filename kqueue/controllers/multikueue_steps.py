@@ -18,9 +18,11 @@ from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.multikueue.copies import caught_up, deactivation
+from kqueue.jobs.multikueue.copies import caught_up, deactivation, reclassed
 from kqueue.jobs.multikueue.decision import RemoteStep
+from kqueue.jobs.multikueue.facts import MultiKueueFacts
 from kqueue.jobs.multikueue.preemption import gated
+from kqueue.jobs.patch import Patch
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.many import each
 from kqueue.runtime.resources import ResourceType
@@ -44,27 +46,35 @@ class RemoteSteps:
         self._client, self._reports, self._clock = client, reports, clock
         self._gates_preemption = gates_preemption
 
-    async def take(self, step: RemoteStep, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
+    async def take(self, step: RemoteStep, link: WorkerLink, facts: MultiKueueFacts, owner: DispatchedJob) -> None:
         """Take one step for a Workload of the manager and its job."""
-        key = model.workload_key(workload)
+        workload, key = facts.workload, model.workload_key(facts.workload)
         match step:
             case RemoteStep.CREATE:
                 await self._create(link, workload)
             case RemoteStep.RUN:
                 await self._run(link, key, owner)
+                if facts.is_elastic:
+                    await self._resize(link, workload, owner)
             case RemoteStep.CATCH_UP:
+                await self._reclass(link, owner)  # first: without it, nothing else asks for this step again
                 await self._catch_up(link, workload)
             case RemoteStep.OPEN_GATE:
                 await self._open_gate(link, workload)
             case RemoteStep.DEACTIVATE:
                 await self._deactivate(link, key)
             case RemoteStep.DELETE:
-                await self.delete(link, key)
+                spared = facts.is_replaced or facts.stands_behind
+                if facts.is_elastic and not spared and owner.kind is not None:  # its copy may be an older slice's
+                    copies = [copy for _, copy in owner.present_on(link)]
+                    await each(copies, partial(self._delete, link, resource_of(owner.kind)), at_once=_AT_ONCE)
+                await self.delete(link, key, spares_job=spared)
 
-    async def delete(self, link: WorkerLink, key: str) -> None:
-        """Delete the copies of the job and of the Workload of a key."""
+    async def delete(self, link: WorkerLink, key: str, *, spares_job: bool = False) -> None:
+        """Delete the copies of the job and of the Workload of a key.  `spares_job`: another slice has the job."""
         namespace, name = split_key(key)
-        await each(link.jobs_of(key), lambda found: self._delete(link, *found), at_once=_AT_ONCE)
+        jobs = [] if spares_job else link.jobs_of(key)
+        await each(jobs, lambda found: self._delete(link, *found), at_once=_AT_ONCE)
         copy = link.workloads.store.get(key)
         if (
             copy is not None
@@ -143,6 +153,28 @@ class RemoteSteps:
             await self._look_at_holder(link, resource, f"{namespace}/{name}", key)
             return
         _log.info("job copied", cluster=link.cluster, job=key_of(part))
+
+    async def _resize(self, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
+        """Give the copy of an elastic job the size of the slice, which is its Workload from then on."""
+        if owner.kind is None:
+            return
+        for copy, patch in owner.resizes_on(link, workload):
+            await self._change(link, owner.kind, (copy, patch))
+            _log.info("job resized", cluster=link.cluster, job=key_of(copy), workload=workload.metadata.name)
+
+    async def _reclass(self, link: WorkerLink, owner: DispatchedJob) -> None:
+        """Give the copies of the job, or of pods, the priority class of the originals."""
+        if owner.kind is not None:
+            changes = [(copy, reclassed(part, copy)) for part, copy in owner.present_on(link)]
+            write = partial(self._change, link, owner.kind)
+            await each([(copy, patch) for copy, patch in changes if patch], write, at_once=_AT_ONCE)
+
+    async def _change(self, link: WorkerLink, kind: JobKind, change: tuple[JSON, Patch]) -> None:
+        """Patch a copy of a job, in the version that was seen."""
+        copy, patch = change
+        meta = copy["metadata"]
+        body = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": meta["resourceVersion"]}}
+        await link.client.patch(resource_of(kind), meta["name"], body, meta["namespace"])
 
     async def _catch_up(self, link: WorkerLink, workload: wire.Workload) -> None:
         name, namespace = workload.metadata.name, workload.metadata.namespace

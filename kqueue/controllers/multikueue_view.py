@@ -16,9 +16,10 @@ from kqueue.controllers.raw import key_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.multikueue.copies import Origin, dispatch_problem
+from kqueue.jobs.multikueue.copies import Origin, dispatch_problem, resized
 from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.pods import needs_copy
+from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.rules import asks_for_slices
 
@@ -68,6 +69,13 @@ class DispatchedJob:
             if not _is_deleted(copy) and annotations_of(copy).get(words.ORIGIN_UID_ANNOTATION) not in alive
         ]
 
+    def resizes_on(self, link: WorkerLink, workload: wire.Workload) -> list[tuple[JSON, Patch]]:
+        """Return the copies on a cluster that do not fit a slice of an elastic job, each with the patch."""
+        if self.kind is None:
+            return []
+        found = [(copy, resized(self.kind, copy, workload)) for _, copy in self.present_on(link)]
+        return [(copy, patch) for copy, patch in found if patch]
+
     @property
     def _are_pods(self) -> bool:
         return self.kind is not None and self.kind.framework == PlainPod.framework
@@ -99,6 +107,9 @@ class MultiKueueSources:
     config: Callable[[str], api.MultiKueueConfig | None]
     clusters: Mapping[str, WorkerCluster]
     job: Callable[[wire.Workload], DispatchedJob]
+    workload: Callable[[str], wire.Workload | None]
+    heirs: Callable[[str], Sequence[wire.Workload]]
+    """Returns the slices that are to replace, or have replaced, the Workload of a key."""
     answered: Callable[[MultiKueueFacts], MultiKueueFacts] = unasked
     decided: Callable[[MultiKueueFacts, Sequence[str]], object] = ignored
 
@@ -139,20 +150,54 @@ class MultiKueueView:
         """Return the job of a workload."""
         return self._sources.job(workload)
 
+    def is_replaced(self, key: str) -> bool:
+        """Whether a slice that replaces the Workload of a key, or replaces one that did, has quota."""
+        seen, todo = set[str](), [key]
+        while todo:
+            for heir in self._sources.heirs(todo.pop()):
+                name = model.workload_key(heir)
+                if name in seen:
+                    continue
+                if model.condition_true(heir, names.CONDITION_QUOTA_RESERVED) and not model.is_over(heir):
+                    return True
+                seen.add(name)
+                todo.append(name)
+        return False
+
+    def _forerunners(self, workload: wire.Workload) -> list[wire.Workload]:
+        """Return the slices that a slice has replaced or is to replace, the nearest first."""
+        found: list[wire.Workload] = []
+        key = model.replaced_key(workload)
+        while key and (before := self._sources.workload(key)) is not None and before not in found:
+            found.append(before)
+            key = model.replaced_key(before)
+        return found
+
     def facts(self, workload: wire.Workload) -> MultiKueueFacts | None:
         """Return the facts about a workload; None: it has no check of this controller."""
         entry = self.entry(workload)
         if entry is None:
             return None
         owner = self._sources.job(workload)
+        elastic = self._elastic and asks_for_slices({"metadata": {"annotations": workload.metadata.annotations}})
+        older = self._forerunners(workload) if elastic else []
+        is_replaced = elastic and self.is_replaced(model.workload_key(workload))
+        waits = not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        stands_behind = waits and any(not model.is_over(each) for each in older)
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED) is not None
+        inherited = [each.status.cluster_name for each in older if each.status.cluster_name and not evicted]
+        shown = DispatchedJob(owner.kind) if is_replaced or stands_behind else owner
         found = MultiKueueFacts(
             workload=workload,
             entry=entry,
-            remotes=self._remotes(workload, entry, owner),
+            remotes=self._remotes(workload, entry, shown, elastic=elastic),
             policy=self._policy,
             now=self._clock.now(),
             problem=dispatch_problem(owner.kind, owner.parts),
-            is_elastic=self._elastic and asks_for_slices({"metadata": {"annotations": workload.metadata.annotations}}),
+            is_elastic=elastic,
+            is_replaced=is_replaced,
+            stands_behind=stands_behind,
+            inherited=next(iter(inherited), ""),
         )
         return self._sources.answered(found)
 
@@ -170,7 +215,7 @@ class MultiKueueView:
         return () if isinstance(found, str) else found
 
     def _remotes(
-        self, workload: wire.Workload, entry: wire.AdmissionCheckState, owner: DispatchedJob
+        self, workload: wire.Workload, entry: wire.AdmissionCheckState, owner: DispatchedJob, *, elastic: bool
     ) -> Sequence[Remote]:
         found = self.config_of(self._sources.check(entry.name))
         offered = [] if isinstance(found, str) else found
@@ -178,11 +223,14 @@ class MultiKueueView:
         others = [name for name in known if name not in offered]
         gone = [winner] if winner and winner not in known and winner not in offered else []
         remotes = [
-            self._remote(name, workload, owner, is_offered=name in offered) for name in (*offered, *others, *gone)
+            self._remote(name, workload, owner, is_offered=name in offered, elastic=elastic)
+            for name in (*offered, *others, *gone)
         ]
         return [r for r in remotes if r.is_offered or r.has_copies or r.cluster == winner]
 
-    def _remote(self, name: str, workload: wire.Workload, owner: DispatchedJob, *, is_offered: bool) -> Remote:
+    def _remote(
+        self, name: str, workload: wire.Workload, owner: DispatchedJob, *, is_offered: bool, elastic: bool
+    ) -> Remote:
         cluster = self._sources.clusters.get(name)
         link = cluster.link if cluster is not None else None
         if cluster is None or link is None:
@@ -203,7 +251,8 @@ class MultiKueueView:
             is_taken=key in link.taken,
             job=next((copy for _, copy in owner.present_on(link)), None),
             runs=owner.kind is not None and any(not owner.kind.finished(copy) for _, copy in owner.present_on(link)),
-            is_partial=bool(owner.missing_on(link) or owner.left_on(link, key)),
+            is_partial=bool(owner.missing_on(link) or owner.left_on(link, key))
+            or (elastic and bool(owner.resizes_on(link, workload))),
         )
 
     def runs_elsewhere(self, workload: wire.Workload) -> bool:

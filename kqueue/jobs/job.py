@@ -210,6 +210,14 @@ class BatchJob:
             *_topology_problems(new, old, around.switches, suspended=self._stays_suspended(new, old)),
         ]
 
+    def resized(self, job: JSON, counts: Mapping[str, int]) -> JSON:
+        """Return the Job with another parallelism; an indexed Job with as many completions keeps both equal, as the API
+        server demands.
+        """
+        count, spec = counts[names.DEFAULT_PODSET], mapping(job, "spec")
+        both = text(spec, "completionMode") == "Indexed" and whole(spec, "completions") == _parallelism(job)
+        return {**job, "spec": {**spec, "parallelism": count, **({"completions": count} if both else {})}}
+
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about topology annotations without effect."""
         if not around.switches.topology:

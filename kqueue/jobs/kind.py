@@ -268,3 +268,12 @@ class CompletedKind(JobKind, Protocol):
     def as_written(self, job: JSON) -> JSON:
         """Return the job without these fields, so that a copy of it can be created elsewhere."""
         ...
+
+
+@runtime_checkable
+class ResizedKind(JobKind, Protocol):
+    """A kind of job whose number of pods may change while it runs."""
+
+    def resized(self, job: JSON, counts: Mapping[str, int]) -> JSON:
+        """Return the job with these numbers of pods, by pod set."""
+        ...

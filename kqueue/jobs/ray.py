@@ -186,6 +186,10 @@ class RayCluster(RayObject):
         """Whether the cluster is ready."""
         return self.active(job)
 
+    def resized(self, job: JSON, counts: Mapping[str, int]) -> JSON:
+        """Return the cluster with other numbers of workers."""
+        return self._cluster(job).with_counts(counts)
+
     def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
         """Whether the cluster is being deleted, and KubeRay has not cleared Redis yet."""
         meta = mapping(job, "metadata")

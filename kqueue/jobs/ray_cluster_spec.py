@@ -94,6 +94,17 @@ class RayClusterSpec:
         new: JSON = put(self.job, self.path, {**spec, "workerGroupSpecs": groups} if groups else spec)
         return new
 
+    def with_counts(self, counts: Mapping[str, int]) -> JSON:
+        """Return the object with other numbers of workers; a group without a number keeps its own."""
+        groups = [
+            {**group, "replicas": counts[part.name] // (whole(group, "numOfHosts") or 1)}
+            if (part := self._group(number, group)).name in counts
+            else dict(group)
+            for number, group in enumerate(self._groups())
+        ]
+        new: JSON = put(self.job, (*self.path, "workerGroupSpecs"), groups) if groups else dict(self.job)
+        return new
+
     def problems(self, parts: Sequence[TemplatePart]) -> Iterator[FieldError]:
         """Yield why these parts, the cluster's first, cannot become the pod sets of a Workload."""
         groups = len(self._groups())

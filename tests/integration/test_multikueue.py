@@ -222,6 +222,60 @@ async def test_a_group_of_pods_runs_on_a_worker_and_keeps_its_gates_here(either_
         assert "podIP" not in pod["status"]
 
 
+async def test_an_elastic_job_grows_and_shrinks_on_its_worker(either_plane: Plane, tmp_path: Path) -> None:
+    """The pods that run are never stopped for it; both clusters charge its present size, and nothing in the end."""
+    async with two_clusters(either_plane, tmp_path) as (road, worker, _):
+        body = job("grows", road.namespace, pods=2, required=None, run_seconds=600, gpus=1)
+        body["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+        body["spec"]["managedBy"] = CONTROLLER
+        await road.cluster.request("POST", road.jobs, body)
+        first = await until_running(worker, 2)
+        await scale(road, 4)
+        grown = await until_running(worker, 4)
+        await until_used(road, 4)
+        await until_used(worker, 4)
+        slices = [w for w in (await road.cluster.get(road.workloads))["items"] if not has(w, "Finished")]
+        await scale(road, 1)
+        await until_running(worker, 1)
+        await until_used(worker, 1)
+        await until_used(road, 1)
+        await road.cluster.request("DELETE", f"{road.jobs}/grows?propagationPolicy=Background")
+        await until_empty(worker)
+        await until_used(road, 0)
+        await until_used(worker, 0)
+
+    assert first < grown
+    assert [w["status"]["clusterName"] for w in slices] == ["west"]
+
+
+async def scale(road: Road, pods: int) -> None:
+    """As the user does."""
+    change = {"spec": {"parallelism": pods, "completions": pods}}
+    await road.cluster.request("PATCH", f"{road.jobs}/grows", change, content_type=MERGE_PATCH)
+
+
+async def until_running(worker: Road, pods: int) -> set[str]:
+    """Wait until exactly so many pods run; returns their UIDs."""
+
+    def uids(listed: Object) -> set[str]:
+        alive = (p for p in listed["items"] if not p["metadata"].get("deletionTimestamp"))
+        return {p["metadata"]["uid"] for p in alive if p["status"].get("phase") == "Running"}
+
+    listed = await worker.cluster.until(worker.pods, lambda found: len(uids(found)) == pods, what=f"{pods} pods run")
+    return uids(listed)
+
+
+async def until_used(road: Road, gpus: int) -> None:
+    """Wait until the ClusterQueue charges so many GPUs."""
+
+    def used(queue: Object) -> int:
+        usage = queue.get("status", {}).get("flavorsUsage", [])
+        return sum(int(r["total"]) for f in usage for r in f["resources"] if r["name"] == "nvidia.com/gpu")
+
+    path = f"{KUEUE}/clusterqueues/team"
+    await road.cluster.until(path, lambda queue: used(queue) == gpus, what=f"{gpus} GPUs in use")
+
+
 async def test_an_eviction_reaches_the_worker_and_a_lost_worker_costs_only_its_job(
     either_plane: Plane, tmp_path: Path
 ) -> None:

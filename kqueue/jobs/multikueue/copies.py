@@ -12,7 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
-from kqueue.jobs.kind import CompletedKind, JobKind
+from kqueue.jobs.kind import CompletedKind, JobKind, ResizedKind
 from kqueue.jobs.managed_by import can_be_sent, managed_by_path
 from kqueue.jobs.multikueue import pods
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
@@ -132,6 +132,30 @@ def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
         return {}
     patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))
     return {"status": patch} if patch else {}
+
+
+def resized(kind: JobKind, copy: JSON, workload: wire.Workload) -> Patch:
+    """Return the patch by which the copy of an elastic job gets the size of a slice and is that slice's; empty: it is.
+
+    Both go in one write: a cluster never compares the job with a slice of another size.
+    """
+    if not isinstance(kind, ResizedKind):
+        return {}
+    name, counts = workload.metadata.name, {pods.name: pods.count for pods in workload.spec.pod_sets}
+    wanted = kind.resized(copy, counts)
+    labels = {names.PREBUILT_WORKLOAD_NAME_LABEL: name if len(name) <= _LABEL_MAX else None}
+    metadata = {"labels": labels, "annotations": {names.PREBUILT_WORKLOAD_NAME_ANNOTATION: name}}
+    return merge_patch(copy, apply_merge_patch(wanted, {"metadata": metadata}))
+
+
+def reclassed(job: JSON, copy: JSON) -> Patch:
+    """Return the patch that gives the copy of a job, or pod, the priority class of the manager's; empty: it has it.
+
+    The worker's own queue may take the priority of its Workload from this label again.
+    """
+    key = names.PRIORITY_CLASS_LABEL
+    wanted = labels_of(job).get(key)
+    return {"metadata": {"labels": {key: wanted}}} if wanted and labels_of(copy).get(key) != wanted else {}
 
 
 def caught_up(workload: wire.Workload, copy: JSON) -> Patch:

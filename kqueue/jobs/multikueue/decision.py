@@ -19,7 +19,7 @@ from kqueue.jobs.multikueue.facts import MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.likeness import Likeness, likeness
 from kqueue.jobs.multikueue.preemption import gates_to_open
 
-_LAST_WORD = timedelta(minutes=1)
+_LAST_WORD = timedelta(seconds=30)
 """Time for which the end of a job is awaited after that of its workload: another watch brings it."""
 _OF_JOB = (names.REASON_SUCCEEDED, names.REASON_FAILED)
 """Reasons of workloads whose job has ended."""
@@ -82,12 +82,12 @@ def decide(facts: MultiKueueFacts) -> MultiKueueDecision:
         return _all_gone(facts)
     if facts.is_true(names.CONDITION_FINISHED) or not facts.holds_quota:
         return MultiKueueDecision() if _keeps_slice(facts) else _all_gone(facts)
-    if facts.entry.state == names.CHECK_REJECTED:
+    if facts.entry.state == names.CHECK_REJECTED or facts.is_replaced:
         return MultiKueueDecision()
     if facts.problem and not facts.is_evicted:
         return MultiKueueDecision(answer=_answer(facts, names.CHECK_REJECTED, facts.problem))
     facts, corrections = _corrected(facts)
-    found = _ended(facts) or _evicted(facts) or _admitted(facts) or _lost(facts) or _waiting(facts)
+    found = _ended(facts) or _evicted(facts) or _admitted(facts) or _lost(facts) or _following(facts) or _waiting(facts)
     return replace(found, steps={**found.steps, **corrections})
 
 
@@ -103,13 +103,16 @@ def _all_gone(facts: MultiKueueFacts) -> MultiKueueDecision:
 
 
 def _keeps_slice(facts: MultiKueueFacts) -> bool:
-    """Whether the copies of a slice stay: another slice has taken over, or has yet to get its quota."""
+    """Whether the copies of a slice stay: another slice has taken over, or it has yet to get its quota.
+
+    A slice whose forerunner is over has lost its own quota, so its job must end.
+    """
     if not facts.is_elastic:
         return False
     finished = model.condition(facts.workload.status.conditions, names.CONDITION_FINISHED)
     if finished is not None and finished.status == "True":
         return finished.reason == names.REASON_WORKLOAD_SLICE_REPLACED
-    return names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION in facts.workload.metadata.annotations
+    return facts.stands_behind
 
 
 def _ended(facts: MultiKueueFacts) -> MultiKueueDecision | None:
@@ -231,6 +234,47 @@ def _lost(facts: MultiKueueFacts) -> MultiKueueDecision | None:
     if silent < lost:
         return MultiKueueDecision(again=lost - silent)
     return _retry(facts, f"{cluster} has not been reachable for {int(silent.total_seconds())} seconds", is_fault=True)
+
+
+def _following(facts: MultiKueueFacts) -> MultiKueueDecision | None:
+    """Return the steps of a slice that takes over a job which a cluster runs already; None: none runs it.
+
+    It goes to that cluster alone, so that the job never runs in two.  The job runs on there with its older slice until
+    the cluster admits the copy of the new one, and its status is told on.
+    """
+    status = facts.workload.status
+    if not facts.is_elastic or facts.entry.state != names.CHECK_PENDING:
+        return None
+    remote, wait = _carrier(facts)
+    if status.cluster_name and remote is None:
+        why = f"{status.cluster_name} does not run the job any more"
+        anew = CheckAnswer(state=names.CHECK_RETRY, message=f"The workload is dispatched anew: {why}")
+        return MultiKueueDecision(answer=anew, is_fault=True)
+    if remote is None or any(entry.state != names.CHECK_READY for entry in facts.other_checks):
+        return None
+    if not status.cluster_name:
+        return MultiKueueDecision(cluster=remote.cluster, nominated=() if status.nominated_cluster_names else None)
+    steps = {r.cluster: RemoteStep.DELETE for r in facts.remotes if r is not remote and r.has_copies}
+    if remote.is_connected and remote.workload is None:
+        steps[remote.cluster] = RemoteStep.CREATE
+    said = f"Waits until {remote.cluster}, which runs the job, admits its new size"
+    answer = _answer(facts, names.CHECK_PENDING, said)
+    return MultiKueueDecision(steps=steps, answer=answer, status_of=_status_of(remote), again=wait)
+
+
+def _carrier(facts: MultiKueueFacts) -> tuple[Remote | None, timedelta | None]:
+    """Return the cluster that has the job, and how long a lost one is waited for; None: no cluster has it."""
+    known = facts.workload.status.cluster_name or facts.inherited
+    having = [remote for remote in facts.remotes if remote.is_connected and remote.job is not None]
+    first = next((remote for remote in having if remote.cluster == known), next(iter(having), None))
+    if first is not None and facts.workload.status.cluster_name in (None, first.cluster):
+        return first, None
+    remote = facts.remote(known)
+    if remote is None or remote.is_connected:
+        return None, None
+    since = remote.lost_since or facts.now
+    left = facts.policy.lost_after - max(facts.now - since, timedelta(0))
+    return (remote, left) if left > timedelta(0) else (None, None)
 
 
 def _waiting(facts: MultiKueueFacts) -> MultiKueueDecision:

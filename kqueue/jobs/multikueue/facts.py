@@ -33,7 +33,8 @@ class Remote:
         is_taken: an object that this manager did not make has the name of the copy, or of the job's.
         job: the copy of the job, or of any pod of a group; None: there is none.
         runs: copies of the job have not ended, as far as their watch tells.
-        is_partial: copies of pods of the group are missing, or copies are left of pods that are gone.
+        is_partial: copies of pods of the group are missing, or copies are left of pods that are gone, or the copy of an
+            elastic job has other counts than the workload, or is an older slice's.
     """
 
     cluster: str
@@ -106,6 +107,9 @@ class MultiKueueFacts:
         remotes: the clusters of the config in its order, then others that have copies or admitted the workload.
         problem: why no worker cluster can run the job; empty: one can.
         is_elastic: the workload is a slice of an elastic job.
+        is_replaced: another slice has the quota of the job by now, and the copy of the job is that slice's.
+        stands_behind: the slice that it is to replace has the quota, and the copy of the job is that slice's.
+        inherited: the cluster of the slice that it has replaced; empty: none, or the workload was evicted since.
         now: the present time.
         answers: what clusters say about the workload, where the dispatcher asks them.
         sent_at: when the dispatcher that asks sent the workload to a cluster last; None: not known.
@@ -118,6 +122,9 @@ class MultiKueueFacts:
     now: datetime
     problem: str = ""
     is_elastic: bool = False
+    is_replaced: bool = False
+    stands_behind: bool = False
+    inherited: str = ""
     answers: Mapping[str, ClusterAnswer] = field(default_factory=dict)
     sent_at: datetime | None = None
 

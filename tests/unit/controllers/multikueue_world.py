@@ -8,7 +8,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
 from kqueue.controllers.multikueue_reports import MultiKueueReports
-from kqueue.controllers.multikueue_setup import jobs_by_owner
+from kqueue.controllers.multikueue_setup import HEIR_INDEX, heir_of, jobs_by_owner
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueSources, MultiKueueView
 from kqueue.controllers.pod_writes import GROUP_INDEX
@@ -134,6 +134,7 @@ class MultiKueueWorld(World):
             self.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [OWNER]}))
         self.jobs: Store[JSON] = Store("jobs")
         self.client.watch(JOBS, self.jobs, lambda obj: as_json(read(RawObject, obj)))
+        self.workloads.add_index(HEIR_INDEX, heir_of)
         self.pods: Store[ManagedPod] = Store("pods")
         self.pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(read(RawObject, obj)), JobFeatures()))
@@ -159,6 +160,8 @@ class MultiKueueWorld(World):
                 check=self.checks.get,
                 config=lambda name: self.config if name == "all" else None,
                 clusters=known,
+                workload=self.workloads.get,
+                heirs=lambda key: self.workloads.by_index(HEIR_INDEX, key),
                 job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}, self.pods),
                 **self.asking(),
             ),

@@ -457,3 +457,37 @@ async def test_killed_at_any_write_it_goes_on(make: Callable[..., Elastic], nth:
     assert status_of(world.slice(second), "QuotaReserved")[0] == "False"
     assert (world.job["spec"]["suspend"], world.job["spec"]["parallelism"]) == (True, 2)
     assert "schedulingGates" not in world.job["spec"]["template"]["spec"]
+
+
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+def named(name: str) -> JSON:
+    """The Workload that the job names; it was made beforehand."""
+    return {"metadata": {"annotations": {PREBUILT: name}}}
+
+
+async def test_slices_that_a_manager_makes_take_over_as_the_job_names_them(make: Callable[..., Elastic]) -> None:
+    """As on a worker of MultiKueue: counts may lag behind in either order, and no older slice keeps its quota."""
+    world = make()
+    first, second = await world.grown()
+    for name in (first, second):  # as copies are: without the marks and owners of a job
+        bare = {"metadata": {"ownerReferences": None, "labels": None, "finalizers": None}}
+        world.client.change(WORKLOADS, f"team/{name}", bare)
+    world.client.change(JOBS, KEY, {**named(first), "spec": {"parallelism": 4}})
+    await world.rest()
+    assert (world.end_of(first), world.end_of(second)) == (("", ""), ("", "")), "out of sync in its size alone"
+
+    world.client.change(JOBS, KEY, {**named(second), "spec": {"parallelism": 5}})
+    await world.rest()
+    assert world.end_of(first) == ("", ""), "the newer slice has no quota yet"
+    world.give(second, 5)
+    world.client.change(JOBS, KEY, {"spec": {"suspend": False}})
+    await world.rest()
+
+    assert (world.end_of(first), world.end_of(second)) == (("True", "WorkloadSliceReplaced"), ("", ""))
+    assert world.slice(second)["metadata"]["ownerReferences"][0]["controller"] is True
+    assert world.job["spec"]["suspend"] is False
+    world.client.change(JOBS, KEY, {"spec": {"parallelism": 3}})
+    await world.rest()
+    assert (world.end_of(second), world.job["spec"]["suspend"]) == (("", ""), False)

@@ -387,6 +387,24 @@ async def test_a_priority_reaches_the_copies() -> None:
     assert [(w.workload or {})["spec"]["priority"] for w in world.workers.values()] == [7, 7]
 
 
+@pytest.mark.parametrize("done", [True, False], ids=["answer-lost", "never-done"])
+async def test_a_priority_class_reaches_the_copy_of_the_job_too(done: bool) -> None:
+    """17.2.6: a worker that reads its label takes the priority back otherwise; also after a write that was cut off."""
+    world = await running()
+    label = "kueue.x-k8s.io/priority-class"
+    world.client.change(JOBS, "ns/j", {"metadata": {"labels": {label: "high"}}})
+    world.client.change(WORKLOADS, "ns/w", {"spec": {"priority": 7}})
+    world.workers["a"].client.fail(UnreachableError("cut"), key="ns/j", done=done)
+    with pytest.raises(UnreachableError):
+        await world.step()
+    await world.settled()
+
+    worker = world.workers["a"]
+    assert (worker.workload or {})["spec"]["priority"] == 7
+    assert (worker.job or {})["metadata"]["labels"][label] == "high"
+    assert world.entry["state"] == "Ready"
+
+
 async def test_a_job_that_its_own_controller_runs_is_rejected() -> None:
     """17.2.1"""
     world = MultiKueueWorld(job=make_job(managedBy=None))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.jobs.check_entry import CheckAnswer
 from kqueue.jobs.multikueue.decision import Ending, MultiKueueDecision, RemoteStep, decide
 from kqueue.jobs.multikueue.facts import INCREMENTAL, DispatchPolicy, MultiKueueFacts, Remote
 from tests.unit.controllers.builders import condition, make_workload, read, reserved
@@ -121,11 +122,14 @@ def state(decision: MultiKueueDecision) -> str:
                 remote("a"),
                 holds=False,
                 is_elastic=True,
-                workload={"metadata": {"annotations": {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/b"}}},
+                stands_behind=True,
             ),
             {},
             None,
             id="17.2.3 a replacement without quota",
+        ),
+        pytest.param(
+            facts(remote("a"), holds=False, is_elastic=True), {"a": DELETE}, None, id="17.2.3 a slice that lost its quota"
         ),
         pytest.param(
             facts(remote("a"), is_elastic=True, finished="Succeeded"), {"a": DELETE}, None, id="17.2.3 a finished slice"
@@ -170,7 +174,7 @@ JUST = condition("Finished", reason="Succeeded") | {"lastTransitionTime": "2025-
         ),
         pytest.param(
             facts(remote("a", JUST, job=True, runs=True), state="Ready", cluster="a"),
-            MultiKueueDecision(status_of="a", again=timedelta(seconds=50)),
+            MultiKueueDecision(status_of="a", again=timedelta(seconds=20)),
             id="17.2.4 after the end of its job was seen, too",
         ),
         pytest.param(
@@ -181,7 +185,7 @@ JUST = condition("Finished", reason="Succeeded") | {"lastTransitionTime": "2025-
         pytest.param(
             facts(remote("a", DONE, job=True, runs=True), state="Ready", cluster="a"),
             MultiKueueDecision(status_of="a", end=Ending("Succeeded", "all pods ended")),
-            id="17.2.4 of a job that never ends, after a minute",
+            id="17.2.4 of a job that never ends, after half a minute",
         ),
         pytest.param(
             facts(remote("a", DONE), state="Ready", cluster="a"),
@@ -424,7 +428,6 @@ def test_a_running_workload_needs_no_write() -> None:
         pytest.param(facts(empty("a"), others={"x": "Pending"}), {}, None, id="17.2.9 another check is pending"),
         pytest.param(facts(empty("a"), others={"x": "Ready"}), {}, ("a",), id="17.2.9 all others are ready"),
         pytest.param(facts(empty("a"), cluster="b"), {}, None, id="17.2.9 a cluster is named already"),
-        pytest.param(facts(empty("a"), cluster="b", is_elastic=True), {}, ("a",), id="17.2.9 unless it is elastic"),
         pytest.param(facts(remote("a", is_leaving=True), nominated="a"), {"a": DELETE}, None, id="the old one is leaving"),
     ],
 )  # fmt: skip
@@ -555,9 +558,91 @@ def test_an_end_waits_for_the_last_status(seconds: int | None, left: int | None)
     end = condition("Finished", reason="Succeeded")
     if seconds is not None:
         end["lastTransitionTime"] = (NOW - timedelta(seconds=seconds)).isoformat()
-    found = decide(facts(remote("a", end, job=True, has_ended=False), state="Ready", cluster="a"))
+    found = decide(facts(remote("a", end, job=True, runs=True), state="Ready", cluster="a"))
 
     assert found.status_of == "a"
     assert (found.end is None) is (left is not None)
     if left is not None:
         assert found == MultiKueueDecision(status_of="a", again=timedelta(seconds=left))
+
+
+# --- slices of elastic jobs -------------------------------------------------------------------------------------------
+
+
+def slice_facts(*remotes: Remote, **more: Any) -> MultiKueueFacts:
+    """A slice with quota that has replaced another."""
+    return facts(*remotes, is_elastic=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("asked", "want"),
+    [
+        pytest.param(
+            slice_facts(empty("a", job=JOB), empty("b"), inherited="a"),
+            MultiKueueDecision(cluster="a"),
+            id="17.2.9 it inherits clusterName",
+        ),
+        pytest.param(
+            slice_facts(empty("a"), empty("b", job=JOB), nominated="a"),
+            MultiKueueDecision(cluster="b", nominated=()),
+            id="17.2.9 of the cluster that has the job, whatever was nominated",
+        ),
+        pytest.param(
+            slice_facts(empty("a", job=JOB), inherited="a", others={"x": "Pending"}),
+            MultiKueueDecision(),
+            id="17.2.9 another check is pending",
+        ),
+        pytest.param(
+            slice_facts(lost("a", 5), empty("b"), inherited="a"),
+            MultiKueueDecision(cluster="a"),
+            id="17.2.7 of a lost cluster, too, which may run the job",
+        ),
+        pytest.param(
+            slice_facts(lost("a", 15), empty("b"), inherited="a"),
+            MultiKueueDecision(
+                answer=CheckAnswer(state="Pending", message="Waits until one of these clusters admits the workload: b"),
+                nominated=("b",),
+            ),
+            id="17.2.7 which is given up in time",
+        ),
+        pytest.param(
+            facts(empty("a", job=JOB), is_replaced=True), MultiKueueDecision(), id="it is replaced by another"
+        ),
+    ],
+)
+def test_a_slice_goes_to_the_cluster_that_runs_its_job(asked: MultiKueueFacts, want: MultiKueueDecision) -> None:
+    assert decide(asked) == want
+
+
+@pytest.mark.parametrize(
+    ("asked", "want", "said"),
+    [
+        pytest.param(
+            slice_facts(empty("a", job=JOB), remote("b"), cluster="a"),
+            {"a": CREATE, "b": DELETE},
+            "Pending",
+            id="17.2.9 its copy is created there alone",
+        ),
+        pytest.param(
+            slice_facts(remote("a", job=True, is_partial=True), cluster="a"), {}, "Pending", id="the job runs on meanwhile"
+        ),
+        pytest.param(slice_facts(lost("a", 5), empty("b"), cluster="a"), {}, "Pending", id="17.2.7 it is waited for"),
+        pytest.param(slice_facts(lost("a", 15), empty("b"), cluster="a"), {}, "Retry", id="17.2.7 and given up in time"),
+        pytest.param(slice_facts(empty("a"), empty("b"), cluster="a"), {}, "Retry", id="the job is gone there"),
+        pytest.param(slice_facts(empty("b"), cluster="a"), {}, "Retry", id="17.2.9 the cluster was deleted"),
+        pytest.param(
+            slice_facts(remote("a", at(1, "Admitted"), job=True, is_partial=True), cluster="a"),
+            {"a": RUN},
+            "",
+            id="17.2.8 the job gets its size before the check is ready",
+        ),
+        pytest.param(
+            slice_facts(remote("a", at(1, "Admitted"), job=True), cluster="a"), {}, "Ready", id="17.2.8 it has its size"
+        ),
+    ],
+)  # fmt: skip
+def test_a_slice_takes_the_job_over(asked: MultiKueueFacts, want: dict[str, RemoteStep], said: str) -> None:
+    """The quota of one whose cluster is gone is not kept for ever."""
+    found = decide(asked)
+    assert (steps(found), state(found)) == (want, said)
+    assert (found.status_of == "a") is (asked.remotes[0].job is not None and said != "")

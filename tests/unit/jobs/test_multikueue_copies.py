@@ -21,6 +21,7 @@ from kqueue.jobs.multikueue.copies import (
     caught_up,
     deactivation,
     dispatch_problem,
+    resized,
     status_back,
 )
 from kqueue.jobs.multikueue.pods import status_cleared
@@ -387,3 +388,59 @@ def test_managers_with_one_label_leave_each_others_copies_alone(maker: str, read
 def test_a_copy_is_known_by_its_marks(copy: JSON, made: bool, is_copy: bool) -> None:
     labels, annotations = copy["metadata"].get("labels", {}), copy["metadata"].get("annotations", {})
     assert (ORIGIN.made(labels, annotations), ORIGIN.is_copy(labels, annotations, "1")) == (made, is_copy)
+
+
+# --- elastic jobs -----------------------------------------------------------------------------------------------------
+
+
+def sized(count: int, name: str = "v", pod_set: str = "main") -> wire.Workload:
+    made = make_workload(name)
+    made["spec"]["podSets"] = [{"name": pod_set, "count": count, "template": {"spec": {"containers": []}}}]
+    found: wire.Workload = read(wire.Workload, made)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param({"parallelism": 3}, {"parallelism": 5}, id="17.2.6 its parallelism"),
+        pytest.param({"parallelism": 3, "completions": 9}, {"parallelism": 5, "completions": 9}, id="completions stay"),
+        pytest.param(
+            {"parallelism": 3, "completions": 3, "completionMode": "Indexed"},
+            {"parallelism": 5, "completions": 5, "completionMode": "Indexed"},
+            id="with an index for each pod both change",
+        ),
+        pytest.param(
+            {"parallelism": 3, "completions": 9, "completionMode": "Indexed"},
+            {"parallelism": 5, "completions": 9, "completionMode": "Indexed"},
+            id="with more indexes than pods they stay",
+        ),
+    ],
+)
+def test_the_copy_of_an_elastic_job_gets_a_size_and_its_slice(spec: JSON, want: JSON) -> None:
+    """17.2.3, 17.2.6: in one patch; a second one is not needed."""
+    copy = {"metadata": {"name": "j", "labels": {PREBUILT: "w"}, "annotations": {PREBUILT: "w"}}, "spec": spec}
+    after = apply_merge_patch(copy, resized(JOB, copy, sized(5)))
+    assert after["spec"] == want
+    assert (after["metadata"]["labels"][PREBUILT], after["metadata"]["annotations"][PREBUILT]) == ("v", "v")
+    assert resized(JOB, after, sized(5)) == {}
+    long = apply_merge_patch(copy, resized(JOB, copy, sized(5, "v" * 64)))
+    assert PREBUILT not in long["metadata"]["labels"]
+
+
+def test_a_ray_cluster_gets_its_workers() -> None:
+    """By the number of hosts of each; other groups and fields stay."""
+    kind = BY_FRAMEWORK["ray.io/raycluster"]
+    groups = [
+        {"groupName": "Gpu", "replicas": 1, "numOfHosts": 2, "minReplicas": 0},
+        {"groupName": "cpu", "replicas": 3},
+    ]
+    marks = {"labels": {PREBUILT: "v"}, "annotations": {PREBUILT: "v"}}
+    copy = {"metadata": marks, "spec": {"headGroupSpec": {"x": 1}, "workerGroupSpecs": groups}}
+    after = apply_merge_patch(copy, resized(kind, copy, sized(6, pod_set="gpu")))
+    assert after["spec"] == {"headGroupSpec": {"x": 1}, "workerGroupSpecs": [{**groups[0], "replicas": 3}, groups[1]]}
+
+
+def test_a_kind_of_a_fixed_size_stays_as_it_is() -> None:
+    copy = {"metadata": {"labels": {PREBUILT: "w"}}, "spec": {}}
+    assert resized(BY_FRAMEWORK["jobset.x-k8s.io/jobset"], copy, sized(5)) == {}

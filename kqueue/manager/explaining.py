@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """What explanations and placements read of this process."""
+    """The state of this process that explanations and placements read."""
 
     known: Known
     planning: PlanningSource

@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(api.PlacementQuestion).decode
 
 @dataclass(slots=True, kw_only=True)
 class _Outlook:
-    """What was found about the workload."""
+    """The findings about the workload."""
 
     queue: str = ""
     decision: Decision | None = None

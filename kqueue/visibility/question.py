@@ -20,7 +20,7 @@ class AuthorizedQuestion:
     params: Mapping[str, str]
     """The parameters of the query; their size is limited, their values are not checked."""
     body: bytes = b""
-    """What was posted; its size is limited, its content is not checked."""
+    """The posted bytes; their size is limited, their content is not checked."""
     reads: Callable[[str], Awaitable[bool]]
     """Whether this user may read the Workloads of a namespace; an empty text means all namespaces.
 

@@ -38,7 +38,7 @@ class PreemptedWorkload(Struct, frozen=True, kw_only=True):
     priority: int = 0
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class PlacementAnswer(Struct, frozen=True, kw_only=True):
     """The answer.  A field that is missing is not known.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kqueue.api.wire.placement import Placement
+from kqueue.api.wire.placement import PlacementAnswer
 from kqueue.printable import printable
 
 _MOST = 1_000_000
@@ -48,7 +48,7 @@ _STARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAnswer:
-    """What a cluster says about a workload.
+    """The answer of a cluster about a workload.
 
     Args:
         start: when it would start.
@@ -99,7 +99,7 @@ def unknown(why: str, asked_at: datetime | None = None) -> ClusterAnswer:
 def read_answer(found: Any, asked_at: datetime) -> ClusterAnswer:
     """Return the answer in a JSON document of a worker; unknown if it cannot be read."""
     try:
-        placement = msgspec.convert(found, Placement)
+        placement = msgspec.convert(found, PlacementAnswer)
     except (msgspec.ValidationError, RecursionError):
         return unknown("its answer cannot be read", asked_at)
     start = _STARTS.get(placement.start)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kqueue.api.crd_files import crd_folder
-from kqueue.manager.process import running
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import SandboxPlane
 from tests.integration.road import KUEUE, Object, Road, job, queue_objects
-from tests.integration.teams import Plane, configuration, flags, post, resource_groups
-from tests.integration.test_explain import API_SERVICE, command
+from tests.integration.teams import configuration, post, resource_groups
+from tests.integration.test_explain import command, explaining
 from tests.integration.test_multikueue import (
     CONTROLLER,
     FRAMEWORKS,
@@ -32,24 +30,6 @@ pytestmark = pytest.mark.slow
 SETTINGS = "dispatcherName: kqueue.dev/best-domain, bestDomainConfig: {patience: 1h}"
 """With so much patience a gang that was sent to a full cluster stays there."""
 BEST = MANAGER.replace("multiKueue: {", f"multiKueue: {{{SETTINGS}, ")
-LOCAL = {"visibility": True, "visibility_host": "127.0.0.1", "visibility_port": 0}
-LOCAL |= {"visibility_url": "https://localhost:{port}"}
-
-
-@asynccontextmanager
-async def answering(plane: Plane, config: str) -> AsyncIterator[None]:
-    """A controller whose views are reached through the API server."""
-    async with running(configuration(config), replace(flags(plane), **LOCAL), timings=QUICK) as process:
-        await process.operator.ready.wait()
-        await plane.cluster.until(
-            API_SERVICE,
-            lambda found: any(
-                (each["type"], each["status"]) == ("Available", "True")
-                for each in found.get("status", {}).get("conditions", [])
-            ),
-            what="views are available",
-        )
-        yield
 
 
 @asynccontextmanager
@@ -67,7 +47,7 @@ async def worker(folder: Path, name: str, namespace: str) -> AsyncIterator[tuple
                 await plane.cluster.request("POST", "/api/v1/namespaces", body)
         for collection, obj in queue_objects(namespace):
             await plane.cluster.request("POST", collection, obj)
-        async with answering(plane, FRAMEWORKS):
+        async with explaining(plane, QUICK, configuration(FRAMEWORKS)):
             yield Road(plane.cluster, namespace), sandbox
     finally:
         await sandbox.stop()
@@ -108,7 +88,7 @@ async def test_two_gangs_and_one_free_rack_in_each_cluster(sandbox_plane: Sandbo
         for name in ("west", "east"):
             workers[name], sandbox = await stack.enter_async_context(worker(tmp_path, name, namespace))
             await name_cluster(road, name, sandbox.kubeconfig())
-        await stack.enter_async_context(answering(plane, BEST))
+        await stack.enter_async_context(explaining(plane, QUICK, configuration(BEST)))
         await until_active(road, "admissionchecks/multi", "True", "Active")
         for name in ("one", "two"):
             await submit(road, name)

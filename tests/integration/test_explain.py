@@ -124,6 +124,9 @@ async def test_what_would_let_a_gang_start_does(either_plane: Plane) -> None:
         _, machine, _ = await command(either_plane, "workload", workload, "-n", road.namespace, "-o", "json")
         nobody = await command(either_plane, "job/nobody", "-n", road.namespace)
         listed = await either_plane.kubectl("get", "workloads", "-n", road.namespace, "-o", "name")
+        questions = f"{VISIBILITY}/namespaces/{road.namespace}/placements"
+        question = {"spec": (await road.workload_of("late"))["spec"]}
+        full = await cluster.request("POST", questions, question)
         await cordon(road, cordoned, on=False)
         await road.until_workload("late", "Admitted")
         runs = await explanation(road, "late")
@@ -139,6 +142,7 @@ async def test_what_would_let_a_gang_start_does(either_plane: Plane) -> None:
     assert code == 0
     assert f"1. node {cordoned} was uncordoned" in page
     assert json.loads(machine)["kind"] == "Explanation"
+    assert (full["kind"], full["start"], full["waitingAhead"]) == ("Placement", "Later", 1)
     assert nobody[0] == 1
     assert "nobody" in nobody[2]
     assert f"workload.kueue.x-k8s.io/{workload}" in listed

@@ -136,3 +136,18 @@ def test_paths_lead_to_resources(path: str, want: tuple[str, str, str, str]) -> 
 def test_other_paths_lead_nowhere(path: str) -> None:
     """A name that no object can have is not looked for."""
     assert CATALOG.find(path) is None
+
+
+def test_a_question_that_is_posted_has_the_verb_create() -> None:
+    """Its path has no name, and a path with one leads nowhere."""
+    catalog = Catalog([resource("wishes", "Wish", namespaced=True, most_bytes=10)])
+    found = catalog.document("/apis/g.example/v1")
+    schema = catalog.document("/openapi/v2")
+    asked = catalog.find("/apis/g.example/v1/namespaces/a/wishes")
+    assert found is not None
+    assert schema is not None
+    assert asked is not None
+    assert found["resources"][0]["verbs"] == ["create"]
+    assert list(schema["paths"]["/apis/g.example/v1/namespaces/{namespace}/wishes"]) == ["post"]
+    assert (asked.action.verb, asked.action.name) == ("create", "")
+    assert catalog.find("/apis/g.example/v1/namespaces/a/wishes/b") is None

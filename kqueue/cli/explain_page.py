@@ -353,7 +353,7 @@ def _cluster(one: JSON) -> PageLine:
     start, said = one["start"], one["message"]
     words = {
         "Now": "it would start now",
-        "AfterPreemption": f"it would start after the preemption of {_named(one)}",
+        "AfterPreemption": f"it would start after the preemption of {_named(one) if 'preempts' in one else 'others'}",
         "Later": f"it would start {'from ' + one['at'] + ' on' if 'at' in one else 'later, at an unknown time'}",
         "Never": "it can never start",
     }.get(start, "unknown when it would start")

@@ -59,6 +59,7 @@ _GATES = frozenset(
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
         "MultiKueueKubeConfigPathValidation",
         "MultiKueueOrchestratedPreemption",
+        "MultiKueueRemoteSpecSync",
         "PartialAdmission",
         "PodIntegrationValidateGroupOwner",
         "PriorityBoost",

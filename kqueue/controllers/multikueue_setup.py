@@ -216,7 +216,13 @@ class _Parts:
         )
         elastic = manager.switches.elastic_jobs
         policy = policy_of(manager)
-        return MultiKueueView(sources, policy=policy, elastic=elastic, clock=manager.clock)
+        return MultiKueueView(
+            sources,
+            policy=policy,
+            elastic=elastic,
+            forwards=manager.config.enabled("MultiKueueRemoteSpecSync"),
+            clock=manager.clock,
+        )
 
     def _connection(self, cluster: api.MultiKueueCluster) -> WorkerCluster:
         name = cluster.metadata.name

@@ -54,8 +54,7 @@ class RemoteSteps:
                 await self._create(link, workload)
             case RemoteStep.RUN:
                 await self._run(link, key, owner)
-                if facts.is_elastic:
-                    await self._resize(link, workload, owner)
+                await self._edit(link, facts, owner)
             case RemoteStep.CATCH_UP:
                 await self._reclass(link, owner)  # first: without it, nothing else asks for this step again
                 await self._catch_up(link, workload)
@@ -154,13 +153,14 @@ class RemoteSteps:
             return
         _log.info("job copied", cluster=link.cluster, job=key_of(part))
 
-    async def _resize(self, link: WorkerLink, workload: wire.Workload, owner: DispatchedJob) -> None:
-        """Give the copy of an elastic job the size of the slice, which is its Workload from then on."""
+    async def _edit(self, link: WorkerLink, facts: MultiKueueFacts, owner: DispatchedJob) -> None:
+        """Give the copy of a job the edits of its original, or the size of a slice, whose copy it is from then on."""
         if owner.kind is None:
             return
-        for copy, patch in owner.resizes_on(link, workload):
+        workload, elastic, forwards = facts.workload, facts.is_elastic, facts.forwards
+        for copy, patch in owner.edits_on(link, workload, elastic=elastic, forwards=forwards):
             await self._change(link, owner.kind, (copy, patch))
-            _log.info("job resized", cluster=link.cluster, job=key_of(copy), workload=workload.metadata.name)
+            _log.info("job changed", cluster=link.cluster, job=key_of(copy), workload=workload.metadata.name)
 
     async def _reclass(self, link: WorkerLink, owner: DispatchedJob) -> None:
         """Give the copies of the job, or of pods, the priority class of the originals."""

@@ -16,7 +16,7 @@ from kqueue.controllers.raw import key_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.multikueue.copies import Origin, dispatch_problem, resized
+from kqueue.jobs.multikueue.copies import Origin, dispatch_problem, forwarded, resized
 from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.pods import needs_copy
 from kqueue.jobs.patch import Patch
@@ -69,12 +69,20 @@ class DispatchedJob:
             if not _is_deleted(copy) and annotations_of(copy).get(words.ORIGIN_UID_ANNOTATION) not in alive
         ]
 
-    def resizes_on(self, link: WorkerLink, workload: wire.Workload) -> list[tuple[JSON, Patch]]:
-        """Return the copies on a cluster that do not fit a slice of an elastic job, each with the patch."""
-        if self.kind is None:
+    def edits_on(
+        self, link: WorkerLink, workload: wire.Workload, *, elastic: bool, forwards: bool
+    ) -> list[tuple[JSON, Patch]]:
+        """Return the copies on a cluster that lack an edit of their original, or the size of a slice of an elastic job,
+        each with the patch.
+        """
+        if self.kind is None or not (elastic or forwards):
             return []
-        found = [(copy, resized(self.kind, copy, workload)) for _, copy in self.present_on(link)]
-        return [(copy, patch) for copy, patch in found if patch]
+        found: list[tuple[JSON, Patch]] = []
+        for part, copy in self.present_on(link):
+            size = resized(self.kind, copy, workload) if elastic else {}
+            patch = size or (forwarded(self.kind, part, copy) if forwards else {})
+            found += [(copy, patch)] if patch else []
+        return found
 
     @property
     def _are_pods(self) -> bool:
@@ -126,9 +134,17 @@ def may_run(kind: JobKind, copy: JSON) -> bool:
 class MultiKueueView:
     """Collects the facts about one workload, or one check."""
 
-    def __init__(self, sources: MultiKueueSources, *, policy: DispatchPolicy, elastic: bool, clock: Clock) -> None:
-        """`elastic`: workload slices are enabled."""
-        self._sources, self._policy = sources, policy
+    def __init__(
+        self,
+        sources: MultiKueueSources,
+        *,
+        policy: DispatchPolicy,
+        elastic: bool,
+        clock: Clock,
+        forwards: bool = False,
+    ) -> None:
+        """`elastic`: workload slices are enabled; `forwards`: edits of jobs that run reach their copies."""
+        self._sources, self._policy, self._forwards = sources, policy, forwards
         self._elastic, self._clock = elastic, clock
 
     def entry(self, workload: wire.Workload) -> wire.AdmissionCheckState | None:
@@ -195,6 +211,7 @@ class MultiKueueView:
             now=self._clock.now(),
             problem=dispatch_problem(owner.kind, owner.parts),
             is_elastic=elastic,
+            forwards=self._forwards,
             is_replaced=is_replaced,
             stands_behind=stands_behind,
             inherited=next(iter(inherited), ""),
@@ -252,7 +269,7 @@ class MultiKueueView:
             job=next((copy for _, copy in owner.present_on(link)), None),
             runs=owner.kind is not None and any(not owner.kind.finished(copy) for _, copy in owner.present_on(link)),
             is_partial=bool(owner.missing_on(link) or owner.left_on(link, key))
-            or (elastic and bool(owner.resizes_on(link, workload))),
+            or bool(owner.edits_on(link, workload, elastic=elastic, forwards=self._forwards)),
         )
 
     def runs_elsewhere(self, workload: wire.Workload) -> bool:

@@ -277,3 +277,12 @@ class ResizedKind(JobKind, Protocol):
     def resized(self, job: JSON, counts: Mapping[str, int]) -> JSON:
         """Return the job with these numbers of pods, by pod set."""
         ...
+
+
+@runtime_checkable
+class EditedKind(JobKind, Protocol):
+    """A kind of job whose users may change a part of its spec while it runs."""
+
+    def edited(self, job: JSON) -> JSON:
+        """Return that part of the spec: its fields say nothing about pods, and no start changes them."""
+        ...

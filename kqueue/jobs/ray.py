@@ -318,6 +318,10 @@ class RayService(RayAbove):
         """Whether condition Ready is true."""
         return self.active(job)
 
+    def edited(self, job: JSON) -> JSON:
+        """Return what the service serves, and how: all but its cluster."""
+        return {k: v for k, v in mapping(job, "spec").items() if k not in (self._spec[1], "managedBy")}
+
     def _cluster_name(self, job: JSON) -> str:
         active, pending = (
             text(job, "status", name, "rayClusterName") for name in ("activeServiceStatus", "pendingServiceStatus")

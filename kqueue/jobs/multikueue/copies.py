@@ -12,7 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
-from kqueue.jobs.kind import CompletedKind, JobKind, ResizedKind
+from kqueue.jobs.kind import CompletedKind, EditedKind, JobKind, ResizedKind
 from kqueue.jobs.managed_by import can_be_sent, managed_by_path
 from kqueue.jobs.multikueue import pods
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
@@ -146,6 +146,18 @@ def resized(kind: JobKind, copy: JSON, workload: wire.Workload) -> Patch:
     labels = {names.PREBUILT_WORKLOAD_NAME_LABEL: name if len(name) <= _LABEL_MAX else None}
     metadata = {"labels": labels, "annotations": {names.PREBUILT_WORKLOAD_NAME_ANNOTATION: name}}
     return merge_patch(copy, apply_merge_patch(wanted, {"metadata": metadata}))
+
+
+def forwarded(kind: JobKind, job: JSON, copy: JSON) -> Patch:
+    """Return the patch by which the copy of a job follows an edit of its user; empty: it has.
+
+    Fields that only the copy has stay: its cluster's API server may write them again.
+    """
+    if not isinstance(kind, EditedKind):
+        return {}
+    ours, theirs = kind.edited(job), mapping(copy, "spec")
+    patch = merge_patch({key: theirs[key] for key in ours if key in theirs}, ours)
+    return {"spec": patch} if patch else {}
 
 
 def reclassed(job: JSON, copy: JSON) -> Patch:

@@ -33,8 +33,8 @@ class Remote:
         is_taken: an object that this manager did not make has the name of the copy, or of the job's.
         job: the copy of the job, or of any pod of a group; None: there is none.
         runs: copies of the job have not ended, as far as their watch tells.
-        is_partial: copies of pods of the group are missing, or copies are left of pods that are gone, or the copy of an
-            elastic job has other counts than the workload, or is an older slice's.
+        is_partial: copies of pods of the group are missing, or copies are left of pods that are gone, or the copy of
+            the job lacks an edit, or the size of its slice.
     """
 
     cluster: str
@@ -107,6 +107,7 @@ class MultiKueueFacts:
         remotes: the clusters of the config in its order, then others that have copies or admitted the workload.
         problem: why no worker cluster can run the job; empty: one can.
         is_elastic: the workload is a slice of an elastic job.
+        forwards: edits of a job that runs reach its copy.
         is_replaced: another slice has the quota of the job by now, and the copy of the job is that slice's.
         stands_behind: the slice that it is to replace has the quota, and the copy of the job is that slice's.
         inherited: the cluster of the slice that it has replaced; empty: none, or the workload was evicted since.
@@ -122,6 +123,7 @@ class MultiKueueFacts:
     now: datetime
     problem: str = ""
     is_elastic: bool = False
+    forwards: bool = False
     is_replaced: bool = False
     stands_behind: bool = False
     inherited: str = ""

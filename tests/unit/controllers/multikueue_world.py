@@ -31,6 +31,8 @@ from tests.unit.controllers.fakes import FakeClient
 CONTROLLER = "kueue.x-k8s.io/multikueue"
 JOB = BY_FRAMEWORK["batch/job"]
 JOBS = resource_of(JOB)
+SERVICE = BY_FRAMEWORK["ray.io/rayservice"]
+SERVICES = resource_of(SERVICE)
 POD = PlainPod()
 PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
 OWNER: JSON = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
@@ -112,11 +114,18 @@ class MultiKueueWorld(World):
     """See above.  The watches are brought, and the reconcilers run, until nothing is written any more."""
 
     def __init__(
-        self, *, clusters: str = "ab", job: JSON | None = None, elastic: bool = False, pods: bool = False, **policy: Any
+        self,
+        *,
+        clusters: str = "ab",
+        job: JSON | None = None,
+        elastic: bool = False,
+        pods: bool = False,
+        forwards: bool = False,
+        **policy: Any,
     ) -> None:
-        """`pods`: the Workload belongs to pods, which the test puts."""
+        """`pods`: the Workload belongs to pods, or another owner, which the test puts."""
         super().__init__()
-        self.elastic = elastic
+        self.elastic, self.forwards = elastic, forwards
         self.checks: dict[str, wire.AdmissionCheck] = {
             name: read(
                 wire.AdmissionCheck,
@@ -138,9 +147,15 @@ class MultiKueueWorld(World):
         self.pods: Store[ManagedPod] = Store("pods")
         self.pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(read(RawObject, obj)), JobFeatures()))
+        self.services: Store[JSON] = Store("services")
+        self.client.watch(SERVICES, self.services, lambda obj: as_json(read(RawObject, obj)))
         self.origin = Origin("west")
         self.tools = WorkerTools(
-            origin=self.origin, kinds=[JOB, POD], switches=JobFeatures(), clock=self.clock, identity=self._identity
+            origin=self.origin,
+            kinds=[JOB, SERVICE, POD],
+            switches=JobFeatures(),
+            clock=self.clock,
+            identity=self._identity,
         )
         self.workers = {name: Worker(name, self.tools) for name in clusters}
         self.policy = DispatchPolicy(**policy)
@@ -162,11 +177,14 @@ class MultiKueueWorld(World):
                 clusters=known,
                 workload=self.workloads.get,
                 heirs=lambda key: self.workloads.by_index(HEIR_INDEX, key),
-                job=jobs_by_owner({("batch", "Job"): (JOB, self.jobs)}, self.pods),
+                job=jobs_by_owner(
+                    {("batch", "Job"): (JOB, self.jobs), ("ray.io", "RayService"): (SERVICE, self.services)}, self.pods
+                ),
                 **self.asking(),
             ),
             policy=self.policy,
             elastic=self.elastic,
+            forwards=self.forwards,
             clock=self.clock,
         )
         nothing: Store[Any] = Store("nothing")

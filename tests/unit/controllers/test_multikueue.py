@@ -16,7 +16,7 @@ from kqueue.jobs.multikueue.facts import INCREMENTAL
 from kqueue.runtime.resources import ResourceType
 from tests.readings import page_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
-from tests.unit.controllers.multikueue_world import JOBS, MultiKueueWorld, Worker, make_job
+from tests.unit.controllers.multikueue_world import JOBS, SERVICES, MultiKueueWorld, Worker, make_job
 
 ADMITTED = (condition("QuotaReserved"), condition("Admitted"))
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -402,6 +402,29 @@ async def test_a_priority_class_reaches_the_copy_of_the_job_too(done: bool) -> N
     worker = world.workers["a"]
     assert (worker.workload or {})["spec"]["priority"] == 7
     assert (worker.job or {})["metadata"]["labels"][label] == "high"
+    assert world.entry["state"] == "Ready"
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_an_edit_of_a_service_is_forwarded_by_its_gate(on: bool) -> None:
+    """14 of the integrations: MultiKueueRemoteSpecSync; the service runs on, and its check stays ready."""
+    world = MultiKueueWorld(pods=True, forwards=on)
+    spec = {"managedBy": "kueue.x-k8s.io/multikueue", "serveConfigV2": "a", "rayClusterConfig": {"suspend": True}}
+    world.client.put(SERVICES, {"metadata": {"name": "s", "namespace": "ns", "uid": "uid-of-s"}, "spec": spec})
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "s", "uid": "uid-of-s", "controller": True}
+    world.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [owner]}))
+    world.reserve()
+    await world.settled()
+    worker = world.workers["a"]
+    worker.tell(*ADMITTED)
+    await world.settled()
+    worker.client.change(SERVICES, "ns/s", {"spec": {"rayClusterConfig": {"suspend": False}}})
+    world.client.change(SERVICES, "ns/s", {"spec": {"serveConfigV2": "b"}})
+    await world.settled()
+
+    copy = worker.client.object(SERVICES, "ns/s")
+    assert copy is not None
+    assert (copy["spec"]["serveConfigV2"], copy["spec"]["rayClusterConfig"]["suspend"]) == ("b" if on else "a", False)
     assert world.entry["state"] == "Ready"
 
 

@@ -21,6 +21,7 @@ from kqueue.jobs.multikueue.copies import (
     caught_up,
     deactivation,
     dispatch_problem,
+    forwarded,
     resized,
     status_back,
 )
@@ -444,3 +445,28 @@ def test_a_ray_cluster_gets_its_workers() -> None:
 def test_a_kind_of_a_fixed_size_stays_as_it_is() -> None:
     copy = {"metadata": {"labels": {PREBUILT: "w"}}, "spec": {}}
     assert resized(BY_FRAMEWORK["jobset.x-k8s.io/jobset"], copy, sized(5)) == {}
+
+
+SERVICE = BY_FRAMEWORK["ray.io/rayservice"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "want"),
+    [
+        pytest.param({"serveConfigV2": "b"}, {"serveConfigV2": "a"}, {"serveConfigV2": "b"}, id="14 an edit"),
+        pytest.param({"serveConfigV2": "a"}, {"serveConfigV2": "a", "defaulted": 1}, {}, id="14 no edit"),
+        pytest.param(
+            {"managedBy": MANAGER, "rayClusterConfig": {"suspend": False, "x": 1}},
+            {"rayClusterConfig": {"suspend": True, "x": 2}},
+            {},
+            id="14 what the worker's own queue starts and stops stays",
+        ),
+    ],
+)
+def test_an_edit_of_a_service_reaches_its_copy(ours: JSON, theirs: JSON, want: JSON) -> None:
+    """14 of the integrations: by the gate MultiKueueRemoteSpecSync."""
+    copy = {"spec": theirs}
+    patch = forwarded(SERVICE, {"spec": ours}, copy)
+    assert patch == ({"spec": want} if want else {})
+    assert forwarded(SERVICE, {"spec": ours}, apply_merge_patch(copy, patch)) == {}
+    assert forwarded(JOB, {"spec": ours}, copy) == {}

@@ -58,6 +58,7 @@ _GATES = frozenset(
         "MultiKueueIncrementalDispatcherConfig",
         "MultiKueueIncrementalDispatcherRespectConfigOrder",
         "MultiKueueKubeConfigPathValidation",
+        "MultiKueueManagerQuotaAutomation",
         "MultiKueueOrchestratedPreemption",
         "MultiKueueRemoteSpecSync",
         "PartialAdmission",

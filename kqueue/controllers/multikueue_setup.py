@@ -17,6 +17,7 @@ from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
+from kqueue.controllers.multikueue_quota import QuotaAutomation, QuotaSources
 from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import (
@@ -134,6 +135,7 @@ class _Parts:
 
     def __init__(self, manager: Manager) -> None:
         watches, self._manager = manager.watches, manager
+        self._follows_quota = manager.config.enabled("MultiKueueManagerQuotaAutomation")
         self.jobs = [kind for kind in manager.kinds if managed_by_path(kind)]
         watch = manager.shared(watch_pods) if POD_KIND.framework in manager.config.integrations.frameworks else None
         manager.shared(make_pod_writes)  # it indexes them by group
@@ -155,6 +157,7 @@ class _Parts:
             switches=manager.switches,
             clock=manager.clock,
             identity=self._identity,
+            on_quota=self.on_quota if self._follows_quota else None,
             times=WorkerTimes(
                 probe=manager.timings.worker_probe,
                 retry_base=manager.timings.worker_retry_base,
@@ -190,6 +193,7 @@ class _Parts:
             self.view.activity,
             manager.clock,
         )
+        self.of_quotas = manager.controller("multikueue_quota", self._make_quotas().reconcile)
         self.of_workloads = manager.controller("multikueue", self.checks.reconcile, workers=4)
         self.of_checks = manager.controller("multikueue_check", activity.reconcile)
         self.of_clusters = manager.controller("multikueue_cluster", self.clusters.reconcile)
@@ -224,6 +228,23 @@ class _Parts:
             clock=manager.clock,
         )
 
+    def _make_quotas(self) -> QuotaAutomation:
+        manager, watches = self._manager, self._manager.watches
+        sources = QuotaSources(
+            check=watches.checks.store.get,
+            config=self.configs.store.get,
+            local_queues=watches.local_queues.store.values,
+            clusters=self.clusters.connected,
+        )
+        return QuotaAutomation(
+            sources,
+            self.view,
+            manager.writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),
+            is_on=self._follows_quota,
+            lost_after=manager.config.multi_kueue.worker_lost_timeout,
+            clock=manager.clock,
+        )
+
     def _connection(self, cluster: api.MultiKueueCluster) -> WorkerCluster:
         name = cluster.metadata.name
 
@@ -253,13 +274,29 @@ class _Parts:
         self.on_config(None, None)
 
     def on_config(self, _old: object, _new: object) -> None:
-        """Judge all checks again, and decide about all workloads that have one."""
+        """Judge all checks again, and decide about all workloads that have one, and about quotas."""
+        self.on_quota()
         for check in self._manager.watches.checks.store.values():
             if is_of(check, CONTROLLER):
                 self.of_checks.enqueue(check.metadata.name)
         for workload in self._manager.watches.workloads.store.values():
             if self.view.entry(workload) is not None:
                 self.of_workloads.enqueue(model.workload_key(workload))
+
+    def on_quota(self) -> None:
+        """Compare quotas of all ClusterQueues with those of the workers."""
+        for queue in self._manager.watches.cluster_queues.store.values():
+            self.of_quotas.enqueue(queue.metadata.name)
+
+    def on_cluster_queue(self, old: wire.ClusterQueue | None, new: wire.ClusterQueue | None) -> None:
+        """Take in an event of a ClusterQueue of the manager."""
+        if new is not None and (old is None or old.spec != new.spec or old.status.conditions != new.status.conditions):
+            self.of_quotas.enqueue(new.metadata.name)
+
+    def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
+        """Take in an event of a LocalQueue of the manager."""
+        if old is None or new is None or old.spec != new.spec:
+            self.on_quota()
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
         """Take in an event of an AdmissionCheck."""
@@ -323,6 +360,9 @@ def setup(manager: Manager) -> None:
     parts.objects.subscribe(parts.on_cluster)
     parts.configs.subscribe(parts.on_config)
     watches.checks.subscribe(parts.on_check)
+    watches.cluster_queues.subscribe(parts.on_cluster_queue)
+    if manager.config.enabled("MultiKueueManagerQuotaAutomation"):
+        watches.local_queues.subscribe(parts.on_local_queue)
     watches.workloads.subscribe(parts.on_workload)
     if parts.pods is not None:
         parts.pods.subscribe(parts.on_pod)

@@ -21,7 +21,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.raw import RawObject, as_json, key_of
-from kqueue.controllers.resources import NAMESPACES, WORKLOADS, resource_of
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, WORKLOADS, resource_of
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
@@ -78,6 +78,7 @@ class WorkerTools:
         kinds: the kinds of jobs that workers can run.
         identity: returns the UID by which the manager's own cluster is known; empty: it cannot be read.
         holders: the names of connected clusters by their UIDs.
+        on_quota: called when a queue of a worker has another spec; None: queues of workers are not watched.
     """
 
     origin: Origin
@@ -87,6 +88,7 @@ class WorkerTools:
     identity: Callable[[], Awaitable[str]]
     times: WorkerTimes = WorkerTimes()
     holders: dict[str, str] = field(default_factory=dict)
+    on_quota: Callable[[], object] | None = None
 
 
 class WorkerSourceError(KqueueError):
@@ -135,20 +137,48 @@ class WorkerLink:
             kind.framework: self._watch(resource_of(kind), RawObject, as_json, optional=True) for kind in tools.kinds
         }
         """Copies of jobs by framework.  A worker may lack a kind."""
+        self._queues: list[Reflector[Any, Any]] = []
+        if tools.on_quota is not None:
+            self._queues = [
+                self._watch(LOCAL_QUEUES, wire.LocalQueue, lambda obj: obj, everything=True),
+                self._watch(CLUSTER_QUEUES, wire.ClusterQueue, lambda obj: obj, everything=True),
+            ]
+        for queues in self._queues:
+            queues.store.subscribe(self._queue_changed)
         self.workloads.store.subscribe(self._workload_changed)
         for jobs in self.jobs.values():
             jobs.store.add_index(_WORKLOAD, lambda job: [self.workload_of(job)])
             jobs.store.subscribe(self._job_changed)
 
-    def _watch(self, resource: Any, decode: type[Any], view: Callable[[Any], Any], *, optional: bool = False) -> Any:
+    def _watch(
+        self,
+        resource: Any,
+        decode: type[Any],
+        view: Callable[[Any], Any],
+        *,
+        optional: bool = False,
+        everything: bool = False,
+    ) -> Any:
         return Reflector(
             self.client,
             resource,
             Projection(decode, view),
             clock=self._tools.clock,
-            selection=Selection(label_selector=self._tools.origin.selector),
+            selection=Selection(label_selector="" if everything else self._tools.origin.selector),
             settings=WatchSettings(optional=optional),
         )
+
+    def local_queues(self) -> list[wire.LocalQueue]:
+        """Return the LocalQueues of the cluster, if they are watched."""
+        return list(self._queues[0].store.values()) if self._queues else []
+
+    def cluster_queues(self) -> list[wire.ClusterQueue]:
+        """Return the ClusterQueues of the cluster, if they are watched."""
+        return list(self._queues[1].store.values()) if self._queues else []
+
+    def _queue_changed(self, old: Any, new: Any) -> None:
+        if self._tools.on_quota is not None and (old is None or new is None or old.spec != new.spec):
+            self._tools.on_quota()
 
     def _workload_changed(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
@@ -176,7 +206,7 @@ class WorkerLink:
 
     def all(self) -> list[Reflector[Any, Any]]:
         """Return all watches."""
-        return [self.workloads, *self.jobs.values()]
+        return [self.workloads, *self.jobs.values(), *self._queues]
 
     def has(self, key: str) -> bool:
         """Whether there is a copy of the Workload of a key, or of its job."""

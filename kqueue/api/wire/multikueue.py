@@ -46,9 +46,10 @@ class MultiKueueCluster(Struct, frozen=True, kw_only=True):
 
 
 class MultiKueueConfigSpec(Struct, frozen=True, kw_only=True):
-    """The clusters, in order."""
+    """The clusters, in order, and whether quotas follow them."""
 
     clusters: tuple[str, ...] = ()
+    quota_management: str | None = None
 
 
 class MultiKueueConfig(Struct, frozen=True, kw_only=True):

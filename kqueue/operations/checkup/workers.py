@@ -20,7 +20,14 @@ from kqueue.api import names
 from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
 from kqueue.config import Configuration
-from kqueue.controllers.resources import MULTIKUEUE_CLUSTERS, NAMESPACES, WORKLOADS, resource_of
+from kqueue.controllers.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    NAMESPACES,
+    WORKLOADS,
+    resource_of,
+)
 from kqueue.controllers.worker_cluster import IDENTITY, WorkerSourceError, identity_of, serves_kueue
 from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
@@ -92,6 +99,8 @@ def rights(configuration: Configuration) -> list[Right]:
     """Return what a manager needs on its workers for the enabled kinds of jobs."""
     found = [Right(WORKLOADS, verb) for verb in ("get", "list", "watch", "create", "patch", "delete")]
     found += [Right(WORKLOADS, "patch", subresource="status"), Right(NAMESPACES, "get", name=IDENTITY)]
+    if configuration.enabled("MultiKueueManagerQuotaAutomation"):
+        found += [Right(queues, verb) for queues in (LOCAL_QUEUES, CLUSTER_QUEUES) for verb in ("list", "watch")]
     for framework in configuration.integrations.frameworks:
         kind = BY_FRAMEWORK.get(framework)
         if kind is not None and managed_by_path(kind):

@@ -132,7 +132,7 @@ def test_a_group_of_gates_names_those_without_effect() -> None:
 
     assert len(warnings) == 1
     assert warnings[0].startswith("featureGates.AllAlpha: has no effect yet on ")
-    assert "MultiKueueManagerQuotaAutomation" in warnings[0]
+    assert "WorkloadRequestUseMergePatch" in warnings[0]
     assert "FailureRecoveryPolicy" not in warnings[0]
     assert "TASBalancedPlacement" not in warnings[0]
 

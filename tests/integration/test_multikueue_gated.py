@@ -1,4 +1,4 @@
-"""What MultiKueue does behind its feature gates: a worker by ClusterProfile, and preemption when the manager says so."""
+"""What MultiKueue does behind its feature gates: workers by ClusterProfile, preemption when told, quota that follows."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def settings(folder: Path) -> str:
     read = yaml.safe_load(MANAGER)
     read["multiKueue"]["clusterProfile"] = {"accessProviders": [{"name": "script", "execConfig": config}]}
     read["featureGates"] = {"MultiKueueClusterProfile": True, "MultiKueueOrchestratedPreemption": True}
+    read["featureGates"]["MultiKueueManagerQuotaAutomation"] = True
     return str(yaml.safe_dump(read))
 
 
@@ -88,6 +89,7 @@ async def test_a_worker_by_profile_preempts_when_its_manager_says_so(either_plan
             either_plane, tmp_path, manager=settings(tmp_path), worker=gates, named=name_by_profile
         ) as (road, worker, _):
             await raise_priorities(road, worker)
+            await until_quota_follows(road)
             await worker.cluster.request(
                 "POST", worker.jobs, job("low", worker.namespace, required=None, run_seconds=600)
             )
@@ -107,6 +109,20 @@ async def test_a_worker_by_profile_preempts_when_its_manager_says_so(either_plan
     assert [(gate["name"], gate["position"]) for gate in copy["status"]["preemptionGates"]] == [(GATE, "Open")]
     assert condition(copy, "BlockedOnPreemptionGates")["status"] == "False"
     assert preempted["status"] == "True"
+
+
+async def until_quota_follows(road: Road) -> None:
+    """The config asks for the worker's quota, and the manager's ClusterQueue gets it."""
+    config = {"spec": {"quotaManagement": "Automated"}}
+    await road.cluster.request("PATCH", f"{KUEUE}/multikueueconfigs/all", config, content_type=MERGE_PATCH)
+
+    def follows(obj: Object) -> bool:
+        resources = obj["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+        reasons = [each["reason"] for each in obj.get("status", {}).get("conditions", [])]
+        amounts = [each["nominalQuota"] for each in resources]
+        return amounts == ["6k", "512"] and "QuotaAutomated" in reasons
+
+    await road.cluster.until(f"{KUEUE}/clusterqueues/team", follows, what="quotas are those of the worker")
 
 
 async def raise_priorities(road: Road, worker: Road) -> None:

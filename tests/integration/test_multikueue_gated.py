@@ -75,7 +75,7 @@ async def prepare(plane: Plane) -> None:
     await plane.cluster.request("POST", DEFINITIONS, definition())
     await plane.cluster.until(
         f"{DEFINITIONS}/{DEFINITION}",
-        lambda obj: any(c["type"] == "Established" for c in obj.get("status", {}).get("conditions", [])),
+        lambda obj: any(c["type"] == "Established" for c in (obj.get("status") or {}).get("conditions") or []),
         what="ClusterProfiles are served",
     )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from kqueue.api import gang_names, names
 from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
+from kqueue.jobs.ancestry import parent_of
 from kqueue.jobs.catalog import child_labels
 from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
@@ -291,11 +292,14 @@ def _framework_of_pod(pod: Seen) -> str:
     dialect = _dialect_of_pod(pod)
     if dialect:
         return dialect
+    parent = pod.metadata.annotations.get(names.POD_SUSPENDING_PARENT_ANNOTATION, "")
+    if parent_of(parent) is not None:  # its nearest owner may be of another kind that is queued through its pods
+        return parent
     owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
     if owner is None:
         return "pod"
-    parent = _parent_of(pod) if owner.kind == "Job" else ""
-    return parent or _framework_of(owner)
+    above = _parent_of(pod) if owner.kind == "Job" else ""
+    return above or _framework_of(owner)
 
 
 def _parent_of(child: Seen) -> str:

@@ -65,6 +65,12 @@ def pod(*gates: str, finalizers: tuple[str, ...] = (), phase: str = "Pending", *
     }
 
 
+def of_parent(framework: str) -> JSON:
+    """A pod of a StatefulSet; a kind that is queued through its pods has asked for its gate."""
+    asked = {f"{P}pod-suspending-parent": framework}
+    return pod(f"{P}admission", annotations=asked, ownerReferences=owned("StatefulSet", "apps/v1"))
+
+
 @pytest.mark.parametrize(
     ("given", "gates", "finalizers", "integration"),
     [
@@ -89,6 +95,12 @@ def pod(*gates: str, finalizers: tuple[str, ...] = (), phase: str = "Pending", *
         pytest.param(
             pod(f"{P}topology", ownerReferences=owned("Train", "a.b/v1")), [], None, "a.b/train", id="an owner of a declared kind"
         ),
+        pytest.param(
+            of_parent("leaderworkerset.x-k8s.io/leaderworkerset"), [], None, "leaderworkerset.x-k8s.io/leaderworkerset",
+            id="StatefulSets make the pods of a LeaderWorkerSet",
+        ),
+        pytest.param(of_parent("a.b/unknown"), [], None, "statefulset", id="a parent of a kind that is not known"),
+        pytest.param(of_parent("batch/job"), [], None, "statefulset", id="a parent of a kind that holds no pods"),
         pytest.param(
             pod(f"{P}admission", finalizers=(f"{P}managed",), deletionTimestamp="2026-01-01T00:00:00Z"),
             None, [], "pod", id="a gate on a pod that is going holds nobody",

@@ -29,7 +29,7 @@ from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, a
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import COMPOSED
-from kqueue.jobs.composed import ComposedGroup, ComposedKind, GroupPlan, Next, is_marked, is_vanished, outdated
+from kqueue.jobs.composed import ComposedGroup, ComposedKind, GroupPlan, Next, is_marked, outdated, vanished_group
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.gang import counts
 from kqueue.jobs.pod_view import ManagedPod
@@ -107,8 +107,9 @@ class ComposedReconciler:
             return Result()  # an ancestor is queued, or no webhook has reviewed it: kqueue gates none of its pods
         pods = self._members(key, found)
         await self._pod_writes.each(await self._outdated(found, pods), self._pod_writes.delete)
-        await self._delete_vanished(key, found)
-        return await self._step_each(key, found, pods)
+        waits = await self._delete_vanished(key, found, pods)
+        result = await self._step_each(key, found, pods)
+        return result if result.requeue_after is not None or not waits else Result(requeue_after=_LOOK_AGAIN)
 
     def _is_ours(self, key: str, found: JSON) -> bool:
         named = bool(rules.queue_name(found)) or self._without_queue
@@ -155,13 +156,28 @@ class ComposedReconciler:
         )
         await self._pod_writes.each(stuck, self._pod_writes.delete)
 
-    async def _delete_vanished(self, key: str, found: JSON) -> None:
-        """Delete the Workloads of groups that their owner does not have any more."""
+    async def _delete_vanished(self, key: str, found: JSON, pods: Sequence[ManagedPod]) -> bool:
+        """Delete the Workloads of groups that their owner does not have any more; return whether some pods of one run.
+
+        Its usage stays charged until its last pod has ended.
+        """
+        running = {index for index, members in self._by_group(pods).items() if self._runs(members)}
+        waits = False
         for workload in self._held(key):
-            if _is_open(workload) and is_vanished(
-                self._kind, found, {"metadata": msgspec.to_builtins(workload.metadata)}
-            ):
+            index = vanished_group(self._kind, found, {"metadata": msgspec.to_builtins(workload.metadata)})
+            if index is None or not _is_open(workload):
+                continue
+            if index in running:
+                waits = True
+            else:
                 await self._delete(found, workload, "its group is not wanted any more")
+        return waits
+
+    def _by_group(self, pods: Iterable[ManagedPod]) -> dict[int | None, list[ManagedPod]]:
+        found: dict[int | None, list[ManagedPod]] = defaultdict(list)
+        for pod in pods:
+            found[self._kind.group_of(pod.obj)].append(pod)
+        return found
 
     async def _delete(self, found: JSON, workload: wire.Workload, why: str) -> None:
         if await self._steps.delete(workload):
@@ -187,9 +203,7 @@ class ComposedReconciler:
 
     async def _step_each(self, key: str, found: JSON, pods: Sequence[ManagedPod]) -> Result:
         """Take the next step for each group; the first error is raised after all groups were tried."""
-        by_group: dict[int | None, list[ManagedPod]] = defaultdict(list)
-        for pod in pods:
-            by_group[self._kind.group_of(pod.obj)].append(pod)
+        by_group = self._by_group(pods)
         again: list[float] = []
         failed: list[KqueueError] = []
 

@@ -135,12 +135,12 @@ def is_marked(kind: ComposedKind, obj: Mapping[str, Any]) -> bool:
     return all(own.get(names.POD_SUSPENDING_PARENT_ANNOTATION) == kind.framework for own in marks)
 
 
-def is_vanished(kind: ComposedKind, obj: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
-    """Whether the Workload belongs to a group that the object does not have any more."""
+def vanished_group(kind: ComposedKind, obj: Mapping[str, Any], workload: Mapping[str, Any]) -> int | None:
+    """Return the index of the Workload's group if the object does not have the group any more; None: it has."""
     index = int_of(annotations_of(workload).get(kind_names.COMPONENT_WORKLOAD_INDEX_ANNOTATION, ""))
     if index is None or not is_group_workload(workload) or not _owned(obj, workload):
-        return False
-    return not 0 <= index < kind.group_count(obj)
+        return None
+    return index if not 0 <= index < kind.group_count(obj) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,28 @@ async def test_a_leader_starts_before_its_workers_exist() -> None:
     assert (first, world.gated("serve-0-1")) == (False, False)
 
 
+async def test_a_group_that_is_scaled_away_holds_its_quota_until_its_last_pod_has_ended() -> None:
+    """Its pods run on for as long as they take to end, and their controller may be slow."""
+    world = Groups(2)
+    await world.settle()
+    world.appear(*PLACES)
+    for group in (0, 1):
+        world.admit_group(group)
+    await world.settle()
+    world.runs("serve-0", "serve-0-1", "serve-1", "serve-1-1")
+    world.scale(1)
+    await world.settle()
+    during, again = world.reserved(1), (await world.reconcile(world.key)).requeue_after
+    world.vanish("serve-1")
+    await world.settle()
+    last = world.indexes
+    world.vanish("serve-1-1")
+    await world.settle()
+    await world.close()
+
+    assert (during, again, last, world.indexes) == ("True", 5.0, [0, 1], [0])
+
+
 async def test_a_surge_has_workloads_until_the_update_is_complete() -> None:
     """And then they go, also when its pods are still there."""
     world = Groups(1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.catalog import REVIEWED
-from kqueue.jobs.composed import ComposedGroup, GroupPlan, Next, is_marked, is_vanished, outdated
+from kqueue.jobs.composed import ComposedGroup, GroupPlan, Next, is_marked, outdated, vanished_group
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.gang.match import match_prebuilt
 from kqueue.jobs.gang.members import in_order, is_fast, is_serving
@@ -207,22 +207,22 @@ def test_the_number_of_groups(obj: JSON, expected: int) -> None:
 @pytest.mark.parametrize(
     ("its", "expected"),
     [
-        pytest.param(workload(made(5), index=4), True, id="of an index that is gone"),
-        pytest.param(workload(made(), index=1), False, id="of an index that is there"),
-        pytest.param(workload(made(5, uid="other"), index=4), False, id="of an earlier set of this name"),
+        pytest.param(workload(made(5), index=4), 4, id="of an index that is gone"),
+        pytest.param(workload(made(), index=1), None, id="of an index that is there"),
+        pytest.param(workload(made(5, uid="other"), index=4), None, id="of an earlier set of this name"),
         pytest.param(
-            workload(made(5), index=4, metadata={"annotations": prefixed(is_group_workload=None)}), False,
+            workload(made(5), index=4, metadata={"annotations": prefixed(is_group_workload=None)}), None,
             id="of no group",
         ),
         pytest.param(
-            workload(made(5), index=4, metadata={"annotations": prefixed(component_workload_index="x")}), False,
+            workload(made(5), index=4, metadata={"annotations": prefixed(component_workload_index="x")}), None,
             id="without a number",
         ),
     ],
 )  # fmt: skip
-def test_workloads_of_indexes_that_are_gone(its: JSON, expected: bool) -> None:
+def test_workloads_of_indexes_that_are_gone(its: JSON, expected: int | None) -> None:
     """10: they are deleted, and no others."""
-    assert is_vanished(KIND, made(), its) is expected
+    assert vanished_group(KIND, made(), its) == expected
 
 
 @pytest.mark.parametrize(

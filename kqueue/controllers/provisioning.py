@@ -235,12 +235,15 @@ class ProvisioningChecks:
 
 
 def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
-    """Whether a decision about the Workload is still valid: the reservation, the checks and `active` are the same."""
-    reserved = names.CONDITION_QUOTA_RESERVED
+    """Whether a decision about the Workload is still valid: the reservation, whether it is admitted, the checks and
+    `active` are the same.
+    """
+    reserved, admitted = names.CONDITION_QUOTA_RESERVED, names.CONDITION_ADMITTED
     return (
         now.metadata.uid == then.metadata.uid
         and checks.must_answer(now)
         and model.since(now, reserved) == model.since(then, reserved)
+        and model.condition_true(now, admitted) == model.condition_true(then, admitted)
         and now.status.admission_checks == then.status.admission_checks
         and now.spec.active == then.spec.active
     )

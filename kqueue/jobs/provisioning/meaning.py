@@ -78,7 +78,8 @@ def decide(facts: Facts) -> CheckDecision:
     active = mine[attempt] if attempt is not None else None
     is_pending = facts.entry.state == names.CHECK_PENDING
     if active is None or attempt is None:
-        return CheckDecision(create=max(facts.retries + 1, *mine, 1) if is_pending else None)
+        create = max(facts.retries + 1, *mine, 1) if is_pending else None
+        return CheckDecision(create=create, answer=_in_vain(facts, facts.config.retry_strategy))
     answer = _answer(facts, facts.config, active, attempt, tuple(in_need))
     again = is_pending and attempt <= facts.retries and _failure(active, facts) is not None
     return CheckDecision(active=active, create=attempt + 1 if again else None, answer=answer)
@@ -178,6 +179,19 @@ def _failed(facts: Facts, retry: api.RetryStrategy, attempt: int, message: str) 
     if attempt <= facts.retries:
         updates = tuple(msgspec.to_builtins(entry.pod_set_updates))
         return CheckAnswer(state=entry.state, message=message, seconds=entry.requeue_after_seconds, updates=updates)
+    return _retry(facts, retry, message)
+
+
+def _in_vain(facts: Facts, retry: api.RetryStrategy) -> CheckAnswer | None:
+    """Return another attempt for a workload that still waits for domains, and whose request is gone: no autoscaler will
+    make nodes for it, or tell that a booking has expired.
+    """
+    if not model.needs_domains(facts.workload):
+        return None
+    return _retry(facts, retry, "There is no request for its nodes any more; they are requested again")
+
+
+def _retry(facts: Facts, retry: api.RetryStrategy, message: str) -> CheckAnswer:
     wait = min(retry.backoff_base_seconds * 2 ** min(facts.retries, _MOST_DOUBLINGS), retry.backoff_max_seconds)
     return CheckAnswer(state=names.CHECK_RETRY, message=message, seconds=min(max(0, wait), _LONGEST_WAIT))
 

@@ -230,6 +230,30 @@ async def test_an_admitted_workload_does_not_need_its_request() -> None:
     assert world.entry["state"] == "Ready"
 
 
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["it waits", "it has got them meanwhile"])
+async def test_a_workload_that_waits_for_domains_needs_its_request(meanwhile: bool) -> None:
+    """Nobody would make nodes for it, or end its wait: it gives its quota back, and asks again.  One that has started is
+    left alone, also where its watch lags.
+    """
+    world = Provisioned()
+    await world.step()
+    world.tell("Provisioned")
+    world.reserve(state="Ready")
+    status = (world.workload() or {})["status"]
+    status["admission"]["podSetAssignments"][0]["delayedTopologyRequest"] = "Pending"
+    world.client.change(WORKLOADS, "ns/a", {"status": status})
+    world.client.drop(PROVISIONING_REQUESTS, REQUEST)
+    world.sync()
+    if meanwhile:
+        conditions = [condition("QuotaReserved"), condition("Admitted")]
+        world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": conditions}})
+
+    await world.step(sees=False)
+
+    assert world.entry["state"] == ("Ready" if meanwhile else "Retry")
+    assert world.client.keys(PROVISIONING_REQUESTS) == []
+
+
 async def test_an_edited_request_is_replaced() -> None:
     """Another class is not what the config asks for (17.1.6): the same attempt is made again."""
     world = Provisioned()

@@ -256,9 +256,10 @@ def facts(
     active: bool = True,
     settings: JSON | None = None,
     annotations: dict[str, str] | None = None,
+    delayed: bool = False,
     **entry: Any,
 ) -> Facts:
-    """A workload of two pods, and its check."""
+    """A workload of two pods, and its check; `delayed`: it waits for domains."""
     check = {
         "name": "nodes",
         "state": state,
@@ -272,6 +273,8 @@ def facts(
     workload["spec"]["active"] = active
     workload["status"]["conditions"] = [condition("QuotaReserved"), condition("Admitted", str(admitted))]
     workload["status"]["admissionChecks"] = [check]
+    if delayed:
+        workload["status"]["admission"]["podSetAssignments"][0]["delayedTopologyRequest"] = "Pending"
     obj: wire.Workload = read(wire.Workload, workload)
     chosen = config(**settings) if settings is not None else config()
     return Facts(workload=obj, entry=obj.status.admission_checks[0], config=chosen, requests=requests)
@@ -283,6 +286,7 @@ def told(kind: str, message: str = "why") -> JSON:
 
 FAILED, REVOKED, EXPIRED = told("Failed"), told("CapacityRevoked"), told("BookingExpired")
 PROVISIONED, ACCEPTED = told("Provisioned"), told("Accepted")
+AGAIN = "There is no request for its nodes any more; they are requested again"
 ETA = condition("Provisioned", "False", message="in 5 minutes")
 
 
@@ -347,6 +351,17 @@ ETA = condition("Provisioned", "False", message="in 5 minutes")
         pytest.param(facts(request(), message="before"), ("Pending", "", None), id="17.1.7 no condition"),
         pytest.param(facts(request(), state="Ready"), None, id="16.1 a Ready check does not go back to Pending"),
         pytest.param(facts(), None, id="17.1.7 no request yet"),
+        pytest.param(facts(state="Ready"), None, id="17.1.7 an answered check needs no request"),
+        pytest.param(
+            facts(state="Ready", delayed=True), ("Retry", AGAIN, 60), id="it waits for domains: nobody makes nodes for it"
+        ),
+        pytest.param(
+            facts(request(provisioningClassName="mine"), state="Ready", delayed=True, retries=1), ("Retry", AGAIN, 120),
+            id="so if the config has changed",
+        ),
+        pytest.param(facts(state="Ready", delayed=True, admitted=True), None, id="it is admitted already"),
+        pytest.param(facts(delayed=True), None, id="its check is not answered"),
+        pytest.param(facts(request(PROVISIONED), state="Ready", delayed=True), ("Ready", "why", None), id="it has a request"),
     ],
 )  # fmt: skip
 def test_conditions_are_the_state_of_the_check(asked: Facts, want: tuple[str, str, int | None] | None) -> None:

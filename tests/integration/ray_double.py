@@ -19,6 +19,8 @@ from tests.integration.doubles import CustomDouble, collection, playing
 
 Object = dict[str, Any]
 ROWS = {row.kind: row for row in FRAMEWORKS.values() if row.group == "ray.io"}
+IN_ORDER = tuple(ROWS[kind] for kind in ("RayService", "RayJob", "RayCluster"))
+"""The kinds, those that have clusters first."""
 FINALIZER = "ray.io/gcs-ft-redis-cleanup-finalizer"
 _SUBMITTER = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 _CLEANUP = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}
@@ -27,11 +29,11 @@ _CLEANUP = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"cpu": "2
 @asynccontextmanager
 async def kuberay_runs(cluster: Cluster) -> AsyncIterator[None]:
     """KubeRay acts while the block runs."""
-    async with playing(_KubeRay(cluster.access, [ROWS[kind] for kind in ("RayService", "RayJob", "RayCluster")]).run()):
+    async with playing(KubeRay(cluster.access, IN_ORDER).run()):
         yield
 
 
-class _KubeRay(CustomDouble):
+class KubeRay(CustomDouble):
     """Runs clusters, and the jobs and services that have them."""
 
     async def look(self, row: Kind, obj: Object) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from kqueue.kinds import FRAMEWORKS, TRAINING_RUNTIMES, Kind
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import CustomDouble, define, playing
+from tests.integration.doubles import CustomDouble, Front, define, playing
 from tests.integration.jobset_double import JOBSETS
 
 Object = dict[str, Any]
@@ -40,16 +40,16 @@ def trainjobs(namespace: str) -> str:
 @asynccontextmanager
 async def trainjobs_run(cluster: Cluster) -> AsyncIterator[list[str]]:
     """TrainJobs have a controller while the block runs; yields what its webhook would have refused."""
-    double = _Double(cluster)
+    double = TrainJobDouble(cluster.access)
     async with playing(double.run()):
         yield double.refused
 
 
-class _Double(CustomDouble):
+class TrainJobDouble(CustomDouble):
     """Keeps the JobSet of each TrainJob, and tells its state."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster.access, [ROW])
+    def __init__(self, front: Front) -> None:
+        super().__init__(front, [ROW])
         self._patches: dict[str, Object] = {}
         """By UID: the patches of a job when it was seen last."""
         self.refused: list[str] = []

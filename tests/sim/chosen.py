@@ -26,6 +26,14 @@ def seeds(usual: str = "0-3,6,87,99,179,1016,1039") -> list[object]:
     return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= _FIRST_SLOW and not chosen else ()) for n in numbers]
 
 
+def few_seeds(usual: str, more: str) -> list[object]:
+    """Some worlds of every run, and `more` of `make test-deep`; `KQUEUE_SIM_SEEDS` chooses others."""
+    if os.environ.get("KQUEUE_SIM_SEEDS"):
+        return seeds()
+    deep = [pytest.param(int(n), id=f"seed-{n}", marks=(SLOW, SELDOM)) for n in more.split(",")]
+    return [*seeds(usual), *deep]
+
+
 def sizes(usual: int, large: int) -> list[int]:
     """The size of every run, and the large one of `make test-deep`."""
     return [usual, large] if is_deep() else [usual]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from kqueue.api import names
@@ -11,17 +12,32 @@ from kqueue.sandbox.api import PODS, GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from tests.sim import invariants
 from tests.sim.actor import Actor
-from tests.sim.custom import KINDS, adapter_of, kind_of, made, resource_of
+from tests.sim.custom import (
+    ENDLESS,
+    FIRST,
+    KINDS,
+    RUNTIMES,
+    adapter_of,
+    kind_of,
+    made,
+    resource_of,
+    runtime,
+    selector_of,
+)
 from tests.sim.invariants import is_over
 from tests.sim.kinds_plan import KindsDraft
 from tests.sim.objects import NAMESPACE
 from tests.sim.plan import GPU_QUEUES, Actions, Draft, End, Plan
 from tests.sim.reading import Breaches, Invariant, holds
-from tests.sim.world import World, is_true
+from tests.sim.world import World, is_true, owner_of
 
 
 class CustomDraft(KindsDraft):
-    """A plan for a world with custom kinds."""
+    """A plan for a world with custom kinds of one sort."""
+
+    def __init__(self, seed: int | str, which: Sequence[str] = FIRST) -> None:
+        super().__init__(seed)
+        self.which = tuple(which)
 
     def custom(self, *, endless: bool = False) -> None:
         """Submit an object of a custom kind that ends, or only when it is deleted."""
@@ -30,7 +46,9 @@ class CustomDraft(KindsDraft):
         seconds = 100_000 if endless else c.choice((1, 3, 10, 30))
         settings = {"queue": c.choice(GPU_QUEUES), "pods": c.randint(1, min(32 // gpus, 6)), "gpus": gpus}
         settings |= {"topology": topology, "run_seconds": seconds, "priority": c.choice(("", "", "high", "low"))}
-        self._made("submit_custom", c.choice(tuple(KINDS)), End.GONE if endless else End.COMPLETE, **settings)
+        prefix = c.choice(self.which)
+        ends = not endless and prefix not in ENDLESS
+        self._made("submit_custom", prefix, End.COMPLETE if ends else End.GONE, **settings)
 
 
 _ACTIONS: Actions = (
@@ -58,14 +76,15 @@ _ACTIONS: Actions = (
 )
 
 
-def draw_custom(seed: int | str, *, steps: int = 40) -> Plan:
+def draw_custom(seed: int | str, which: Sequence[str] = FIRST, *, steps: int = 40) -> Plan:
     """Return the plan of a seed."""
-    return CustomDraft(f"{seed}/custom").draw(steps, _ACTIONS)
+    return CustomDraft(f"{seed}/custom", which).draw(steps, _ACTIONS)
 
 
 def custom_objects(world: World) -> list[tuple[str, Object]]:
     """Return all objects of custom kinds, each with its name."""
-    return [(o["metadata"]["name"], o) for kind in KINDS.values() for o in world.objects(resource_of(kind))]
+    found = [o for kind in KINDS.values() for o in world.api.every(resource_of(kind))]
+    return [(o["metadata"]["name"], o) for o in found if kind_of(o["metadata"]["name"]) is not None and not owner_of(o)]
 
 
 def custom_objects_run_exactly_when_admitted(world: World) -> Breaches:
@@ -85,9 +104,7 @@ def custom_objects_run_exactly_when_admitted(world: World) -> Breaches:
 
 def pods_of(world: World, obj: Object) -> list[Object]:
     """Return the pods of a custom object."""
-    kind = kind_of(obj["metadata"]["name"])
-    assert kind is not None
-    return world.api.list(PODS, namespace=NAMESPACE, labels=adapter_of(kind).pod_selector(obj))
+    return world.api.list(PODS, namespace=NAMESPACE, labels=selector_of(obj["metadata"]["name"], obj))
 
 
 def custom_pods_have_quota(world: World) -> Breaches:
@@ -117,6 +134,10 @@ class CustomActor(Actor):
         """A user creates an object of a custom kind."""
         obj = made(name, **settings)
         self.submitted[name] = obj["spec"]
+        if name.startswith("trainjob"):
+            about = {key: settings[key] for key in ("gpus", "topology", "run_seconds")}
+            kind = GroupVersionResource(RUNTIMES.group, RUNTIMES.version, RUNTIMES.plural)
+            await self.world.api.create(kind, runtime(name, **about))
         try:
             await self.world.api.create(self._resource(name), obj, namespace=NAMESPACE)
         except (ForbiddenError, InvalidError) as e:

@@ -29,11 +29,11 @@ PREFIX = "leaderworkerset.sigs.k8s.io/"
 async def sets_run(cluster: Cluster, folder: Path) -> AsyncIterator[None]:
     """The kind is defined, and has a controller while the block runs."""
     await define(cluster, folder, [ROW])
-    async with playing(_Double(cluster.access, [ROW]).run()):
+    async with playing(LeaderWorkerSetDouble(cluster.access, [ROW]).run()):
         yield
 
 
-class _Double(CustomDouble):
+class LeaderWorkerSetDouble(CustomDouble):
     """Makes the StatefulSets of leaders and workers, and tells what is ready."""
 
     async def look(self, row: Kind, obj: Object) -> None:

@@ -14,6 +14,7 @@ POD_GROUPS = GroupVersionResource("scheduling.x-k8s.io", "v1alpha1", "podgroups"
 VOLCANO_GROUPS = GroupVersionResource("scheduling.volcano.sh", "v1beta1", "podgroups")
 KUBERNETES_GROUPS = GroupVersionResource("scheduling.k8s.io", "v1alpha2", "podgroups")
 BATCHES = GroupVersionResource("kqueue.dev", "v1alpha1", "batchprocesses")
+LEADER_SETS = GroupVersionResource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 GROUP_OBJECTS = (POD_GROUPS, VOLCANO_GROUPS, KUBERNETES_GROUPS, BATCHES)
 """Kinds of objects that gangs have."""
 

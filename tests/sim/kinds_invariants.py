@@ -13,11 +13,13 @@ from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.invariants import is_held, is_over
-from tests.sim.kinds import gang_of_workload, group_objects, group_of, is_extra
+from tests.sim.kinds import LEADER_SETS, gang_of_workload, group_objects, group_of, is_extra
 from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
 
+_OWNERS = (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS, LEADER_SETS)
+"""Kinds whose objects have Workloads or pods; not every world serves all of them."""
 _TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD, EVENT_GROUP_FINISHED, EVENT_GONE)
 _SOON_REMOVED = 45.0
 """Seconds, more than the longest downtime of a controller."""
@@ -153,7 +155,7 @@ def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
     """A queued JobSet is suspended and without pods unless its Workload is admitted; then it is not suspended."""
     book = _Book(world)
     alive = {book.subject_of(pod) for pod in world.objects(PODS) if not is_over(pod)}
-    for job_set in world.objects(JOB_SETS):
+    for job_set in world.api.every(JOB_SETS):
         name = job_set["metadata"]["name"]
         if is_true(job_set, "Completed") or is_true(job_set, "Failed"):
             continue
@@ -181,8 +183,8 @@ def nobody_is_stuck(world: World) -> Breaches:
         for pod in world.objects(PODS)
         if not is_over(pod)
     }
-    for kind in (PODS, WORKLOADS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS):
-        for obj in world.objects(kind):
+    for kind in (WORKLOADS, *_OWNERS):
+        for obj in world.api.every(kind):
             left = kind == WORKLOADS and gang_of_workload(obj) and obj["metadata"]["name"] in runs_for
             if obj["metadata"].get("deletionTimestamp") and group_of(obj) not in waiting and not left:
                 yield f"{kind.plural} {obj['metadata']['name']} is to go and does not: {obj['metadata'].get('finalizers')}"
@@ -194,11 +196,9 @@ def nobody_is_stuck(world: World) -> Breaches:
 
 def workloads_have_owners(world: World) -> Breaches:
     """Every unfinished Workload has an existing owner."""
-    there = {
-        obj["metadata"]["uid"]
-        for kind in (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS)
-        for obj in world.objects(kind)
-    } | {obj["metadata"]["uid"] for obj in group_objects(world)}
+    there = {obj["metadata"]["uid"] for kind in _OWNERS for obj in world.api.every(kind)} | {
+        obj["metadata"]["uid"] for obj in group_objects(world)
+    }
     for workload in world.objects(WORKLOADS):
         owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
         left = gang_of_workload(workload) and workload["metadata"].get("deletionTimestamp")  # its last pods run

@@ -150,6 +150,8 @@ class History:
         """Time of binding of each pod, by uid."""
         self.changes = 0
         self.witnesses: list[Witness] = []
+        self.placement_witnesses: list[Witness] = []
+        """Checks of a Workload at the moment when it gets the domains that it waited for with quota."""
         self.preemption_witnesses: list[Callable[[Object, Preempted], Iterable[str]]] = []
         """Checks of a Workload at the moment of its preemption."""
         self._digest = hashlib.sha256()
@@ -269,7 +271,10 @@ class History:
             self.violations.append(f"t={now:.1f}: {name} has the reservation again that ended with its eviction")
         before, after = admission_of(old), admission_of(new)
         is_other = _but_delay(after) != _but_delay(before)
-        if after is not None and before is not None and is_other and not is_repair(old or {}, new):
+        placed = before is not None and after is not None and _gets_domains(before, after)
+        if placed:
+            self.violations += [f"t={now:.1f}: {told}" for look in self.placement_witnesses for told in look(new)]
+        elif after is not None and before is not None and is_other and not is_repair(old or {}, new):
             self.violations.append(f"t={now:.1f}: {name} was admitted a second time while it was admitted")
         if after is not None and before is None:
             self.admissions.append(Admitted(now, uid, new))
@@ -314,9 +319,20 @@ def _but_delay(admission: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {**(admission or {}), "podSetAssignments": assignments}
 
 
+def is_delayed(pod_set: Mapping[str, Any]) -> bool:
+    """Whether the pods of an assignment get their domains later, when their nodes exist."""
+    return bool(pod_set.get("delayedTopologyRequest") == "Pending")
+
+
+def _gets_domains(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether an admission differs only in domains, of which some were delayed before and none is now."""
+    delayed = [any(map(is_delayed, admission["podSetAssignments"])) for admission in (before, after)]
+    return delayed == [True, False] and _but_places(before) == _but_places(after)
+
+
 def _but_places(admission: Mapping[str, Any]) -> Mapping[str, Any]:
     assignments = [
-        {key: value for key, value in pod_set.items() if key != "topologyAssignment"}
+        {key: value for key, value in pod_set.items() if key not in ("topologyAssignment", "delayedTopologyRequest")}
         for pod_set in admission["podSetAssignments"]
     ]
     return {**admission, "podSetAssignments": assignments}

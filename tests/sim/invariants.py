@@ -30,7 +30,7 @@ from kqueue.state.cache_audit import Told
 from tests.sim import preemption_invariants, queue_invariants
 from tests.sim.api_client import NONE
 from tests.sim.entitled import Patience, Scene
-from tests.sim.history import admission_of
+from tests.sim.history import admission_of, is_delayed
 from tests.sim.kinds import controller_of, gang_of_workload, least_of
 from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.preemption_invariants import Keeping, Sparing
@@ -99,6 +99,8 @@ def has_domains(world: World, workload: Object) -> Breaches:
         if world.tenancy.placed.isdisjoint(assigned.get("flavors", {}).values()):
             continue
         if assigned.get("count", spec["count"]) == 0:  # its pods had all succeeded before the rest was admitted again
+            continue
+        if is_delayed(assigned):  # its nodes are still to be made
             continue
         if assigned.get("topologyAssignment") is None:
             yield f"{name} was admitted without domains for pod set {spec['name']}"
@@ -179,7 +181,8 @@ def _known_labels(world: World) -> dict[str, dict[str, str]]:
     }
 
 
-ON_ADMISSION = (has_domains, keeps_slices_whole, fits_its_nodes, *queue_invariants.ON_ADMISSION)
+ON_PLACEMENT = (has_domains, keeps_slices_whole, fits_its_nodes)
+ON_ADMISSION = (*ON_PLACEMENT, *queue_invariants.ON_ADMISSION)
 
 
 # --- after every step ------------------------------------------------------------------------------------------------
@@ -343,6 +346,7 @@ def jobs_run_exactly_when_admitted(world: World) -> Breaches:
             continue
         workload = world.workload_of(name)
         admitted = workload is not None and holds(workload) and not is_true(workload, names.CONDITION_EVICTED)
+        admitted = admitted and is_true(workload, names.CONDITION_ADMITTED)  # not while it waits for its checks
         if admitted and job["spec"].get("suspend"):
             yield f"job {name} is admitted and still suspended"
         if not admitted and not job["spec"].get("suspend"):
@@ -496,6 +500,7 @@ def watch(world: World) -> None:
     """Check every admission and preemption at its write, and, without faults, the end of every moment."""
     history = world.history
     history.witnesses += [partial(witness, world) for witness in ON_ADMISSION]
+    history.placement_witnesses += [partial(witness, world) for witness in ON_PLACEMENT]
     history.preemption_witnesses += [partial(witness, world) for witness in preemption_invariants.ON_PREEMPTION]
     if world.faults != NONE:
         return

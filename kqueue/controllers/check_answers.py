@@ -44,8 +44,8 @@ class CheckActivity:
 
     def _patch(self, check: wire.AdmissionCheck) -> dict[str, Any] | None:
         found = self._judge(check)
-        if found is None or check.metadata.deletion_timestamp is not None:
-            return None
+        if found is None:
+            return None  # one that is being deleted is judged: queues use it until they do not name it any more
         stamp = Stamp(self._clock.now())
         conditions = Conditions(check.status.conditions, generation=check.metadata.generation, stamp=stamp)
         conditions.set(names.CONDITION_ACTIVE, status=found.active, reason=found.reason, message=found.message)

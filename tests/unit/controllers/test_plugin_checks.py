@@ -241,12 +241,15 @@ async def test_an_answer_for_a_reservation_that_ended_is_dropped() -> None:
         ("example.com/x", None),
     ],
 )
+@pytest.mark.parametrize("goes", [False, True], ids=["it stays", "it is to go, and a queue still uses it"])
 async def test_a_check_is_active_where_its_plugin_is_enabled_g5_7(
-    controller: str, wanted: tuple[str, str, str] | None
+    controller: str, wanted: tuple[str, str, str] | None, goes: bool
 ) -> None:
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kueue.x-k8s.io/resource-in-use"]}
+    metadata = {"name": "money", **(going if goes else {})}
     world, store = World(), Store[wire.AdmissionCheck]("checks")
     world.client.watch(ADMISSION_CHECKS, store, lambda obj: read(wire.AdmissionCheck, obj))
-    world.client.put(ADMISSION_CHECKS, {"metadata": {"name": "money"}, "spec": {"controllerName": controller}})
+    world.client.put(ADMISSION_CHECKS, {"metadata": metadata, "spec": {"controllerName": controller}})
     world.sync()
     writer: StatusWriter[wire.AdmissionCheck] = StatusWriter(
         world.client,

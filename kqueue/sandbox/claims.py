@@ -38,7 +38,7 @@ class ClaimPlan:
     by_node: dict[str, list[list[Object]]]
 
 
-class Claims:
+class SimulatedClaims:
     """Follows pods with claims, and finds devices for them.
 
     It is the resource claim controller of the cluster, and the part of the scheduler that allocates devices.

@@ -36,7 +36,7 @@ class OfferedDevice:
 
 @dataclass(slots=True)
 class TakenDevices:
-    """What claims have: whole devices, amounts of shared counters, and amounts of capacities of shared devices."""
+    """The devices, the amounts of shared counters and the amounts of capacities that claims have."""
 
     devices: set[DeviceKey] = field(default_factory=set)
     counters: Counter[tuple[str, ...]] = field(default_factory=Counter)

@@ -21,7 +21,7 @@ from kqueue.errors import ApiError, NotFoundError
 from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.timetable import Timetable
 from kqueue.sandbox.api import PODS, Api, GroupVersionResource, Object
-from kqueue.sandbox.claims import NO_DEVICES, Claims, has_claims
+from kqueue.sandbox.claims import NO_DEVICES, SimulatedClaims, has_claims
 from kqueue.sandbox.json_object import is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
@@ -49,7 +49,7 @@ class Scheduler:
     when pods appear, when resources become free and when nodes change.
     """
 
-    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, claims: Claims, clock: Clock) -> None:
+    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, claims: SimulatedClaims, clock: Clock) -> None:
         self._api, self._clock, self._claims = api, clock, claims
         self._pods, self._nodes = pods, nodes
         self._table = NodeTable()

@@ -26,7 +26,7 @@ from kqueue.sandbox.api import (
     Api,
     Object,
 )
-from kqueue.sandbox.claims import Claims
+from kqueue.sandbox.claims import SimulatedClaims
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.daemon_set import DaemonSetController
 from kqueue.sandbox.deployment import DeploymentController
@@ -141,7 +141,7 @@ class ClusterSimulation:
             lifecycle = NodeLifecycle(api, pods=pods, nodes=nodes, clock=clock, options=self._options.nodes)
             self._add(lifecycle.run(), lifecycle.nodes_loop, lifecycle.pods_loop)
         if "scheduler" in parts:
-            claims = Claims(api, pods=pods, clock=clock)
+            claims = SimulatedClaims(api, pods=pods, clock=clock)
             self._scheduler = Scheduler(api, pods=pods, nodes=nodes, claims=claims, clock=clock)
             self._add(self._scheduler.run())
             self._add(claims.run(), claims.loop)

@@ -26,7 +26,7 @@ class Touched:
 
 @dataclass(slots=True)
 class _Rows:
-    """What a node has by resource, and what its pods take of it."""
+    """The amounts that a node has by resource, and those that its pods take."""
 
     has: dict[str, int] = field(default_factory=dict)
     pods: dict[str, dict[str, int]] = field(default_factory=dict)

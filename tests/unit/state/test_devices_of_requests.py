@@ -245,7 +245,7 @@ def test_a_tenant_with_expensive_selectors_waits_and_others_do_not() -> None:
         requests.devices.refill()
         rounds += 1
         assert rounds < 100, waiting
-    assert rounds > 8  # four times a million, a quarter of a million a second
+    assert rounds > 8  # four times a million, an eighth of a million a second
     assert requests.pending(named[1]).version != before
 
 

@@ -21,6 +21,7 @@ from kqueue.core.devices.counting import (
     DeviceRules,
     DeviceWorld,
     count_devices,
+    too_long,
     view_of,
 )
 from kqueue.core.devices.matches import Matches
@@ -143,12 +144,13 @@ class DeviceObjects:
         for name in sorted(self.host_classes()):
             yield DeviceView(name), self.members(name)
         for view, namespaces in sorted(self._views.items(), key=lambda item: item[0].row):
-            if not self._is_known_class(view.device_class):
+            name = view.device_class
+            if not self._is_known_class(name) or too_long(view.selectors, len(self.members(name))):
                 continue
-            if not self._affords(min(namespaces), view.device_class, view.selectors):
+            if not self._affords(min(namespaces), name, view.selectors):
                 yield view, None
             elif self._counts_on_hosts(view):
-                yield view, self._find(view.device_class, view.selectors)
+                yield view, self._find(name, view.selectors)
 
     # --- devices -----------------------------------------------------------------------------------------------
 

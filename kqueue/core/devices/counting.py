@@ -234,7 +234,7 @@ class _Counter:
         that cannot be.
         """
         number = len(self._world.matching(request.device_class, ()).devices)
-        if sum(len(each.text) for each in request.selectors) * max(number, _FEWEST) > _MOST_WORK:
+        if too_long(request.selectors, number):
             problem = f"the selectors are too long to be evaluated on {number} devices"
             raise DevicesRefused(f"{path}.selectors", problem, "shorten them, or use a class with fewer devices")
         if not self._world.affords(request):
@@ -308,6 +308,11 @@ class _Counter:
 
     def _add(self, resource: str, amount: int) -> None:
         self.amounts[resource] = saturating_add(self.amounts.get(resource, 0), amount)
+
+
+def too_long(selectors: Sequence[Selector], devices: int) -> bool:
+    """Whether the selectors take too long to be evaluated on so many devices."""
+    return sum(len(each.text) for each in selectors) * max(devices, _FEWEST) > _MOST_WORK
 
 
 def view_of(request: DeviceRequest) -> DeviceView:

@@ -265,6 +265,17 @@ def test_the_selectors_of_other_namespaces_have_their_own_time() -> None:
     assert found[DeviceView("gpu", (Selector("'a' != ''"),))]
 
 
+def test_selectors_that_are_too_long_are_not_evaluated_for_hosts() -> None:
+    """Their job is refused; a template alone must not hold up the controller, either."""
+    objects = DeviceObjects(RULES)
+    objects.on_class(None, device_class())
+    objects.on_slice(None, resource_slice("n1", *(f"d{i}" for i in range(100))))
+    long = [{"cel": {"expression": expensive(i)}} for i in range(9)]
+    objects.on_template(None, template(selectors=long))
+
+    assert [view.selectors for view, _ in objects.host_views()] == [()]
+
+
 def test_hosts_keep_what_they_counted_while_selectors_wait() -> None:
     """A tenant that uses up the time takes no devices off the hosts of others."""
     hosts = hosts_with(models("n1", "big-0"), models("n2", "big-0"), ask=(selecting(BIG, namespace="modest"),))

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kqueue.clock import Clock, utc_text
+from kqueue.core.devices.views import is_of_request
 from kqueue.core.quantity import clamp, format_quantity
 from kqueue.core.topology import PODS, Capacity, NodeFacts, Tree
 from kqueue.core.topology.result import Path
@@ -283,7 +284,8 @@ class _Amounts:
             touched |= free != idle
             if _is_device(resource):
                 touched |= others > 0
-            columns[resource] = idle + others, others, idle - free, np.maximum(free, 0)
+            if not is_of_request(resource):
+                columns[resource] = idle + others, others, idle - free, np.maximum(free, 0)
         pods = columns[PODS][3] if PODS in columns else nothing
         nodes = np.fromiter((len(leaf.nodes) for leaf in tree.leaves), dtype=np.int64, count=len(tree))
         return cls(nodes, np.where(touched | (pods <= 0), 0, nodes), columns)

@@ -15,6 +15,7 @@ from kqueue.core.devices.values import Device, DeviceKey, Selector
 
 HOST_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource by which hosts have devices of a class.  Kubernetes gives pods this name for such devices."""
+_WHERE = " where "
 _SHOWN = 80
 _SCALE = 1_000_000
 CounterKey = tuple[str, str, str, str]
@@ -41,7 +42,12 @@ class DeviceView:
         text = " && ".join(rules)
         if len(text) > _SHOWN:
             text = f"{text[:_SHOWN]}... ({hashlib.sha256(text.encode()).hexdigest()[:8]})"
-        return f"{HOST_PREFIX}{self.device_class} where {text}"
+        return f"{HOST_PREFIX}{self.device_class}{_WHERE}{text}"
+
+
+def is_of_request(resource: str) -> bool:
+    """Whether a resource of hosts counts the devices that a tenant's request may get, so that views leave it out."""
+    return resource.startswith(HOST_PREFIX) and _WHERE in resource
 
 
 @dataclass(slots=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
+from kqueue.core.devices.values import Selector
+from kqueue.core.devices.views import DeviceView
 from kqueue.core.topology import HOSTNAME, PodFacts
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.visibility.topology_summaries import TopologySummaries
@@ -59,6 +62,19 @@ async def test_a_node_where_a_foreign_pod_holds_a_device_is_not_idle() -> None:
 
     assert by_path(flavor)["b0/r0"]["idleNodes"] == 1
     assert flavor["gangs"][1]["slots"] == {"1": 7, "2": 3}
+
+
+async def test_devices_of_single_requests_are_left_out() -> None:
+    """Hosts count them for the planner; a page would list one for each selector of a tenant."""
+    place = Place()
+    rows = [DeviceView("gpu").row, DeviceView("gpu", (Selector("device.driver == 'a'"),)).row]
+    facts = place.cache.ledger.nodes["b0-r0-h0"]
+    place.cache.on_node(facts.name, replace(facts, allocatable={**facts.allocatable, **dict.fromkeys(rows, 2)}))
+
+    found = by_path(await told(place))["b0/r0"]["resources"]
+
+    assert found[rows[0]]["total"] == "2"
+    assert rows[1] not in found
 
 
 async def test_gangs_are_counted_inside_domains() -> None:

@@ -233,7 +233,9 @@ class ClustersActor(Actor):
     async def delete_copy_of_workload(self, name: str) -> None:
         """Someone deletes a Workload on the workers."""
         workload = self.manager.workload_of(name)
-        for world in self.clusters.workers.values() if workload is not None else ():
+        if workload is None:
+            return
+        for world in self.clusters.workers.values():
             with contextlib.suppress(NotFoundError):
                 await world.api.delete(WORKLOADS, workload["metadata"]["name"], namespace=NAMESPACE)
 

@@ -177,6 +177,9 @@
   resources: [rayjobs]
   verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
 - apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch]
+- apiGroups: [ray.io]
   resources: [rayjobs/finalizers]
   verbs: [update]
 {{- end }}
@@ -192,6 +195,9 @@
 - apiGroups: [ray.io]
   resources: [rayservices]
   verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch]
 - apiGroups: [ray.io]
   resources: [rayservices/finalizers]
   verbs: [update]
@@ -309,6 +315,16 @@
   verbs: [get]
 - apiGroups: [trainer.kubeflow.org]
   resources: [trainingruntimes]
+  verbs: [get]
+{{- end }}
+{{- if has "ray.io/rayjob" .frameworks }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get]
+{{- end }}
+{{- if has "ray.io/rayservice" .frameworks }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
   verbs: [get]
 {{- end }}
 {{- end }}

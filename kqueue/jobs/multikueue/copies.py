@@ -124,7 +124,8 @@ def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
     """Return the patch of the status of the manager's job by its copy; empty: there is nothing to write.
 
     While only the manager's job is suspended, it is about to start or to stop, and takes no status of one that runs or
-    is being stopped: the API server refuses a Job that is suspended and runs.  It takes the end of a job that was faster.
+    is being stopped: the API server refuses a Job that is suspended and runs.  It takes the end of a job that was
+    faster.
     """
     if not managed_by_path(kind):
         return pods.status_back(job, copy)

@@ -218,7 +218,7 @@ def test_a_job_is_looked_at_when_its_cluster_changes() -> None:
     found: list[str] = []
     enqueue_readers(JOB, jobs, {(RAY_CLUSTERS.group, RAY_CLUSTERS.kind): [clusters]}, found.append)
     status = {"rayClusterName": "below"}
-    more = {"suspend": False, "annotations": dict(ELASTIC), "enableInTreeAutoscaling": True}
+    more: dict[str, Any] = {"suspend": False, "annotations": dict(ELASTIC), "enableInTreeAutoscaling": True}
     jobs.put(KEY, make(JOB, status=status, **more))
     for name in ("below", "other"):
         clusters.put(f"team/{name}", {"metadata": {"name": name, "namespace": "team"}})

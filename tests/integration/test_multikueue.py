@@ -199,6 +199,7 @@ async def test_a_job_runs_on_a_worker_and_its_status_comes_back(either_plane: Pl
     assert theirs[0]["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
 
 
+@pytest.mark.seldom_on_sandbox
 async def test_a_group_of_pods_runs_on_a_worker_and_keeps_its_gates_here(either_plane: Plane, tmp_path: Path) -> None:
     """Both pods run there; an eviction here brings them back to the queue, and another admission to their end."""
     queue = f"{KUEUE}/clusterqueues/team"
@@ -222,6 +223,7 @@ async def test_a_group_of_pods_runs_on_a_worker_and_keeps_its_gates_here(either_
         assert "podIP" not in pod["status"]
 
 
+@pytest.mark.seldom
 async def test_an_elastic_job_grows_and_shrinks_on_its_worker(either_plane: Plane, tmp_path: Path) -> None:
     """The pods that run are never stopped for it; both clusters charge its present size, and nothing in the end."""
     async with two_clusters(either_plane, tmp_path) as (road, worker, _):

@@ -23,6 +23,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.raw import RawObject, as_json, key_of
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, WORKLOADS, resource_of
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, NotFoundError
+from kqueue.isolation import isolated_logged
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import JobKind
@@ -251,22 +252,30 @@ class WorkerCluster:
     async def run(self) -> None:
         """Connect, and connect again whenever the cluster is lost, until cancelled."""
         while True:
-            try:
-                await self._connected()
-                self._down(words.REASON_CLIENT_CONNECTION_FAILED, _CHANGED)
-                continue
-            except InsecureKubeconfigError as e:
-                self._down(words.REASON_INSECURE_KUBE_CONFIG, str(e))
-            except WorkerSourceError as e:
-                self._down(e.reason, str(e))
-            except ConfigError as e:
-                self._down(words.REASON_BAD_KUBE_CONFIG, str(e))
-            except (ApiError, TimeoutError) as e:
-                self._down(words.REASON_CLIENT_CONNECTION_FAILED, f"The cluster does not answer: {e}")
-            except Exception:  # of what it answered
+            with isolated_logged(
+                _log, "a worker cluster gave an answer that is not understood", cluster=self.name
+            ) as it:
+                if await self._ended_by_change():
+                    continue
+            if it.error is not None:
                 self._down(words.REASON_CLIENT_CONNECTION_FAILED, _NOT_UNDERSTOOD)
-                raise
             await self._pause(self._backoff.next())
+
+    async def _ended_by_change(self) -> bool:
+        """Be connected once, and return whether another connection is to be opened at once."""
+        try:
+            await self._connected()
+            self._down(words.REASON_CLIENT_CONNECTION_FAILED, _CHANGED)
+            return True
+        except InsecureKubeconfigError as e:
+            self._down(words.REASON_INSECURE_KUBE_CONFIG, str(e))
+        except WorkerSourceError as e:
+            self._down(e.reason, str(e))
+        except ConfigError as e:
+            self._down(words.REASON_BAD_KUBE_CONFIG, str(e))
+        except (ApiError, TimeoutError) as e:
+            self._down(words.REASON_CLIENT_CONNECTION_FAILED, f"The cluster does not answer: {e}")
+        return False
 
     async def _step(self, key: str) -> Result:
         link = self.link

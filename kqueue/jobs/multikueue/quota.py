@@ -30,7 +30,7 @@ class WorkerQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaPlan:
-    """What the condition of a ClusterQueue says, and its new nominal quotas by resource, if they follow the workers."""
+    """The words of a ClusterQueue's condition, and its new nominal quotas by resource, if they follow the workers."""
 
     reason: str
     message: str

@@ -20,19 +20,23 @@ from kqueue.api import names
 from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
 from kqueue.config import Configuration
+from kqueue.config.policy import BEST_DOMAIN_DISPATCHER
 from kqueue.controllers.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     NAMESPACES,
+    PODS,
     WORKLOADS,
     resource_of,
 )
+from kqueue.controllers.worker_answers import PLACEMENTS
 from kqueue.controllers.worker_cluster import IDENTITY, WorkerSourceError, identity_of, serves_kueue
 from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
-from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.registry import kinds_for
 from kqueue.model import condition
 from kqueue.operations.checkup.values import CheckVerdict, failed, many, ok, skipped, warning
 from kqueue.runtime.client import Client
@@ -101,11 +105,12 @@ def rights(configuration: Configuration) -> list[Right]:
     found += [Right(WORKLOADS, "patch", subresource="status"), Right(NAMESPACES, "get", name=IDENTITY)]
     if configuration.enabled("MultiKueueManagerQuotaAutomation"):
         found += [Right(queues, verb) for queues in (LOCAL_QUEUES, CLUSTER_QUEUES) for verb in ("list", "watch")]
-    for framework in configuration.integrations.frameworks:
-        kind = BY_FRAMEWORK.get(framework)
-        if kind is not None and managed_by_path(kind):
-            found += [Right(resource_of(kind), verb) for verb in ("get", "list", "watch", "create", "delete")]
-    return found
+    if configuration.multi_kueue.dispatcher_name == BEST_DOMAIN_DISPATCHER:
+        found.append(Right(PLACEMENTS, "create"))
+    jobs = [resource_of(kind) for kind in kinds_for(configuration) if managed_by_path(kind)]
+    pods = [PODS] if PlainPod.framework in configuration.integrations.frameworks else []
+    verbs = ("get", "list", "watch", "create", "patch", "delete")
+    return found + [Right(resource, verb) for resource in (*jobs, *pods) for verb in verbs]
 
 
 class WorkersCheck:

@@ -43,7 +43,7 @@ RULES = [
         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads/status"], "verbs": ["patch"]},
-    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
 ]
 """The rights that docs/how-to/several-clusters.md lists."""
@@ -283,11 +283,26 @@ async def test_without_worker_clusters_there_is_nothing_to_say() -> None:
     assert (await WorkersCheck(cast("Client", Listed(FakeClient())), load(None), FakeClock()).workers()).details == ()
 
 
-def test_only_kinds_that_can_be_sent_away_are_asked_about() -> None:
+@pytest.mark.parametrize(
+    ("given", "further"),
+    [
+        pytest.param({"integrations": {"frameworks": ["batch/job", "deployment"]}}, [], id="kinds-that-can-be-sent"),
+        pytest.param({"integrations": {"frameworks": ["batch/job", "pod"]}}, ["pods"], id="pods"),
+        pytest.param(
+            {"multiKueue": {"dispatcherName": "kqueue.dev/best-domain"}},
+            ["placements.visibility.kqueue.dev"],
+            id="questions",
+        ),
+    ],
+)
+def test_rights_follow_the_configuration(given: JSON, further: list[str]) -> None:
     """A manager that sends only Jobs away needs no right on others."""
-    chosen = Configuration.model_validate({"integrations": {"frameworks": ["batch/job", "deployment"]}})
-    assert {str(right.resource) for right in rights(chosen)} == {
+    found = rights(Configuration.model_validate(given))
+
+    assert {str(right.resource) for right in found} == {
         "workloads.kueue.x-k8s.io",
         "namespaces",
         "jobs.batch",
+        *further,
     }
+    assert {right.verb for right in found if str(right.resource) == "jobs.batch"} >= {"create", "patch", "delete"}

@@ -151,19 +151,7 @@ class _Parts:
             folder=folder,
             profiles=profiles_of(manager),
         )
-        self._tools = WorkerTools(
-            origin=Origin(manager.config.multi_kueue.origin),
-            kinds=[*self.jobs, *([POD_KIND] if self.pods is not None else [])],
-            switches=manager.switches,
-            clock=manager.clock,
-            identity=self._identity,
-            on_quota=self.on_quota if self._follows_quota else None,
-            times=WorkerTimes(
-                probe=manager.timings.worker_probe,
-                retry_base=manager.timings.worker_retry_base,
-                retry_max=64 * manager.timings.worker_retry_base,
-            ),
-        )
+        self._tools = self._make_tools()
         writer = manager.writer(kinds.MULTIKUEUE_CLUSTERS, self.objects, api.MultiKueueCluster)
         self.clusters = WorkerClusters(self.objects.store, self._connection, writer, manager.clock)
         policy = policy_of(manager)
@@ -202,6 +190,22 @@ class _Parts:
         """Return the UID by which the manager's own cluster is known; empty: its watch does not have it."""
         found = self._manager.watches.namespaces.store.get(IDENTITY)
         return found.metadata.uid if found is not None else ""
+
+    def _make_tools(self) -> WorkerTools:
+        manager = self._manager
+        return WorkerTools(
+            origin=Origin(manager.config.multi_kueue.origin),
+            kinds=[*self.jobs, *([POD_KIND] if self.pods is not None else [])],
+            switches=manager.switches,
+            clock=manager.clock,
+            identity=self._identity,
+            on_quota=self.on_quota if self._follows_quota else None,
+            times=WorkerTimes(
+                probe=manager.timings.worker_probe,
+                retry_base=manager.timings.worker_retry_base,
+                retry_max=64 * manager.timings.worker_retry_base,
+            ),
+        )
 
     def _make_view(self) -> MultiKueueView:
         manager, watches = self._manager, self._manager.watches

@@ -456,7 +456,7 @@ def test_settings_without_effect_are_named() -> None:
     configuration = read(
         multiKueue={"externalFrameworks": [{"name": "Kind.v1.example.com"}]},
         controller={"cacheSyncTimeout": 1},
-        featureGates={"MultiKueueOrchestratedPreemption": True, "MultiKueue": True},
+        featureGates={"FailureRecoveryPolicy": True, "MultiKueue": True},
         resources={
             "quotaCheckStrategy": "IgnoreUndeclared",
             "transformations": [{"input": "a", "outputs": {"b": "1"}}],
@@ -465,7 +465,7 @@ def test_settings_without_effect_are_named() -> None:
     assert [w.split(":")[0] for w in configuration.warnings] == [
         "controller.cacheSyncTimeout",
         "multiKueue.externalFrameworks",
-        "featureGates.MultiKueueOrchestratedPreemption",
+        "featureGates.FailureRecoveryPolicy",
     ]
 
 

@@ -104,6 +104,7 @@ SCOPE: dict[str, Any] = {
     [
         pytest.param("object.spec.suspend == true", True, id="equal"),
         pytest.param("object.spec.n != 3", False, id="not-equal"),
+        pytest.param("object.spec.n > 2", True, id="greater"),
         pytest.param("has(object.metadata.labels) && 'a/b' in object.metadata.labels", True, id="has-and-in"),
         pytest.param("has(object.spec.nope) || object.metadata.name == 'n'", True, id="or"),
         pytest.param("!has(object.spec.nope)", True, id="not"),
@@ -123,7 +124,7 @@ def test_match_conditions(text: str, outcome: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "object.spec.replicas > 3",
+        "object.spec.replicas + 1 == 3",
         "object.items.all(i, i.ok)",
         "size(object.metadata.labels) == 1",
         "variables.x == 1",

@@ -142,7 +142,8 @@ class TemplatedJob(ABC):
         if rules.managed(new, around):
             found += self.shape_problems(new)
         members = [GroupMember(part.path, part.template, part.count) for part in self.parts(new)]
-        elastic = self._elastic and rules.is_elastic(new, around.switches)
+        # what a start has added to the templates of a child is no request of its user
+        elastic = self._elastic and not around.managed_ancestor and rules.is_elastic(new, around.switches)
         found += pod_set_groups.topology_problems(members, new, around.switches, counted=old is None, elastic=elastic)
         return found
 

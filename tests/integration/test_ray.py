@@ -201,8 +201,12 @@ async def test_a_ray_service_is_stopped_and_started_and_clears_redis_at_its_end(
 
 
 @pytest.mark.proves("Ray", "workload slices")
-async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_path: Path) -> None:
-    """As its autoscaler has it: added workers wait for their quota, and no other pod is touched."""
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_path: Path, kind: str) -> None:
+    """As its autoscaler has it, also below a RayJob: added workers wait for their quota, and no other pod is
+    touched.
+    """
+    others = {"RayCluster": 1, "RayJob": 2}[kind]  # the head, and what submits the job
 
     def running_pods(found: Object) -> set[str]:
         return {p["metadata"]["uid"] for p in found["items"] if p["status"].get("phase") == "Running"}
@@ -217,25 +221,27 @@ async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_pat
 
         group = {"groupName": "workers", "replicas": 1, "template": template(gpus=8)}
         cluster = cluster_of(0, workerGroupSpecs=[group], enableInTreeAutoscaling=True)
-        made = await submit(road, "RayCluster", cluster, elastic_job="true")
-        path = f"{collection(ROWS['RayCluster'], road.namespace)}/ray"
+        more = {"entrypoint": str(LONG)} if kind == "RayJob" else {}
+        await submit(road, kind, spec_of(kind, cluster, **more), elastic_job="true")
+        path = f"{collection(ROWS['RayCluster'], road.namespace)}/{'ray' if kind == 'RayCluster' else 'ray-cluster'}"
         await road.until_workload("ray", "PodsReady")
-        before = running_pods(await road.cluster.get(road.pods))
+        before = running_pods(await until_running(1 + others))
+        made = await road.cluster.get(path)
         for number in (3, 2):
             groups = (await road.cluster.get(path))["spec"]["workerGroupSpecs"]
             change = {"spec": {"workerGroupSpecs": [{**groups[0], "replicas": number}]}}
             await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
-            after = await until_running(number + 1)
+            after = await until_running(number + others)
         shrunk = await road.cluster.until(
             road.workloads,
             lambda found: any(w["spec"]["podSets"][1]["count"] == 2 for w in found["items"]),
             what="the Workload shrinks, too",
         )
 
-    assert [g["name"] for g in made["spec"]["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"]] == [GATE]
-    assert len(before) == 2
+    assert GATE in [g["name"] for g in made["spec"]["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"]]
+    assert len(before) == 1 + others
     assert before <= running_pods(after), "older pods run on"
     ends = [w for w in shrunk["items"] if any(c["type"] == "Finished" for c in w["status"]["conditions"])]
     assert [condition(w, "Finished")["reason"] for w in ends] == ["WorkloadSliceReplaced"]
     (now,) = [w for w in shrunk["items"] if w not in ends]
-    assert [(p["name"], p["count"]) for p in now["spec"]["podSets"]] == [("head", 1), ("workers", 2)]
+    assert [(p["name"], p["count"]) for p in now["spec"]["podSets"]][:2] == [("head", 1), ("workers", 2)]

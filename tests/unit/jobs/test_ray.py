@@ -585,6 +585,15 @@ def test_an_elastic_cluster_needs_no_level() -> None:
     assert len(CLUSTER.problems(job, None, HERE)) == 1
 
 
+def test_the_cluster_of_a_started_job_may_have_what_the_start_added() -> None:
+    """A place in a topology that its user did not ask for."""
+    placed = prefixed(podset_unconstrained_topology="true")
+    job = make(CLUSTER, group(replicas=2, annotations=placed), annotations=ELASTIC)
+    job = apply_merge_patch(job, CLUSTER.defaults(job, HERE))
+    assert len(CLUSTER.problems(job, None, HERE)) == 1
+    assert CLUSTER.problems(job, None, JobContext(managed_ancestor=True)) == []
+
+
 def test_a_new_slice_takes_over_started_templates() -> None:
     """The names of its Workload and slice replace those of the older slice."""
     job = make(annotations=ELASTIC)

@@ -172,8 +172,8 @@ class TemplatesInPlace(TemplatedJob):
     def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Return also the gate of elastic jobs, which keeps pods without an admission waiting."""
         patch = super().defaults(job, around)
-        if mapping(job, "metadata").get("deletionTimestamp"):
-            return patch
+        if mapping(job, "metadata").get("deletionTimestamp") or around.managed_ancestor:
+            return patch  # a child has the gates of its parent's start, which must not be taken from it
         if not (self._elastic and self._gated_when_made and rules.is_elastic(job, around.switches)):
             return patch
         new, gate = apply_merge_patch(job, patch), PodSetInfo(name="", scheduling_gates=(names.ELASTIC_JOB_GATE,))

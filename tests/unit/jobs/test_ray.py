@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -591,7 +592,14 @@ def test_the_cluster_of_a_started_job_may_have_what_the_start_added() -> None:
     job = make(CLUSTER, group(replicas=2, annotations=placed), annotations=ELASTIC)
     job = apply_merge_patch(job, CLUSTER.defaults(job, HERE))
     assert len(CLUSTER.problems(job, None, HERE)) == 1
-    assert CLUSTER.problems(job, None, JobContext(managed_ancestor=True)) == []
+    child = JobContext(managed_ancestor=True)
+    assert CLUSTER.problems(job, None, child) == []
+    info_of = PodSetInfo(
+        name="", annotations={"kueue.x-k8s.io/workload": "one"}, scheduling_gates=("kueue.x-k8s.io/topology", GATE)
+    )
+    started = CLUSTER.start(job, [replace(info_of, name=name) for name in ("head", "small")])
+    assert not isinstance(started, Refused)
+    assert CLUSTER.defaults(apply_merge_patch(job, started), child) == {}
 
 
 def test_a_new_slice_takes_over_started_templates() -> None:

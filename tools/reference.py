@@ -144,6 +144,7 @@ def labels() -> str:
         "api/kind_names.py",
         "api/check_names.py",
         "api/variant_names.py",
+        "api/ray_names.py",
         "api/gang_names.py",
         "api/move_names.py",
         "api/import_names.py",

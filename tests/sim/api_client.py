@@ -176,6 +176,14 @@ class Server:
     async def _answer(self, call: Call) -> tuple[int, bytes]:
         if call.path == "/version":
             return 200, _encode(discovery.VERSION)
+        match call.path.strip("/").split("/"):
+            case ["apis", group, version]:
+                resources = discovery.resource_list(self.api.registry, group, version)
+                if resources is None:
+                    raise failure.unknown_path()
+                return 200, _encode(resources)
+            case _:
+                pass
         found, kind = self._target(call)
         options = route.write_options(call.params, "kqueue/sim", "system:admin")
         sent: Any = msgspec.json.decode(call.body) if call.body is not None else None

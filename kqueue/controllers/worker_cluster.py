@@ -213,12 +213,12 @@ class WorkerLink:
         """Whether there is a copy of the Workload of a key, or of its job."""
         return key in self.workloads.store or bool(self.jobs_of(key))
 
-    def copied(self) -> set[str]:
-        """Return the keys of all Workloads of which there is a copy, or the copy of a job."""
+    def copied(self) -> list[str]:
+        """Return the keys of all Workloads of which there is a copy, or the copy of a job, in their order."""
         found = set(self.workloads.store)
         for jobs in self.jobs.values():
             found.update(map(str, jobs.store.values_of_index(_WORKLOAD)))
-        return found
+        return sorted(found)
 
 
 class WorkerCluster:

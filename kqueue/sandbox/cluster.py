@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,9 +60,12 @@ class Sandbox:
     On a `FakeClock`, without the `server` part, it is a simulation: write through `api`, `settle`, advance the clock.
     """
 
-    def __init__(self, options: SandboxOptions, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: SandboxOptions, *, clock: Clock | None = None, chance: random.Random | None = None
+    ) -> None:
+        """`chance` is the source of uids; seed it for runs that repeat."""
         self.options = options
-        self.api = ClusterApi(clock or SystemClock())
+        self.api = ClusterApi(clock or SystemClock(), chance=chance)
         self._server = ApiServer(self.api, options.host, options.port, measures_use="metrics" in options.parts)
         self._collector = Collector(self.api)
         self._simulation = ClusterSimulation(

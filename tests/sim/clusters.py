@@ -161,6 +161,13 @@ class ManagerWorld(World):
         mine = [client for clients in self.links.values() for client in clients if not client.killed]
         return [*mine, *([self.controller.client] if self.controller is not None else [])]
 
+    async def stop(self) -> None:
+        """End everything, the connections of killed controllers, too."""
+        await super().stop()
+        for clients in self.links.values():
+            for client in clients:
+                await client.close()
+
     def is_connected(self, name: str) -> bool:
         """Whether the living controller has a connection to a worker."""
         return self.controller is not None and name in self.connections and self.connections[name].link is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.api_client import NONE, ROUGH, Faults
-from tests.sim.chosen import SELDOM, seeds
+from tests.sim.chosen import SELDOM, SLOW, seeds
 from tests.sim.clusters import LOST_SECONDS, Clusters, simulated_clusters
 from tests.sim.clusters_actor import ClustersActor, running
 from tests.sim.clusters_plan import draw_clusters
@@ -21,6 +21,7 @@ async def lived(seed: int, plan: Plan, faults: Faults, *, job_sets: bool = False
         return clusters, actor
 
 
+@SLOW
 @pytest.mark.parametrize("seed", seeds("4,5"))
 async def test_whatever_happens_clusters_run_each_job_once(seed: int) -> None:
     """Forty steps, every third world without faults: networks are cut, controllers killed, copies and originals deleted,

@@ -174,6 +174,7 @@ class World:
                 crds=(crd_folder(), *((crd_folder() / "optional",) if gangs else ()), *_kinds_of_others(gangs)),
             ),
             clock=self.clock,
+            chance=random.Random(f"{seed}/namespaces"),
         )
         self.api = self.sandbox.api
         self.api.chance = random.Random(f"{seed}/server")

@@ -77,7 +77,11 @@ def wanted(kind: str, job: Object) -> Iterator[Object]:
                 if kind == "MPIJob"
                 else f"{kind.lower()}-controller",
             }
-            pod = {"metadata": {"labels": labels, "annotations": own.get("annotations", {})}, "spec": template["spec"]}
+            policy = spec.get("restartPolicy") or template["spec"].get("restartPolicy") or "Never"
+            pod = {
+                "metadata": {"labels": labels, "annotations": own.get("annotations", {})},
+                "spec": {**template["spec"], "restartPolicy": "Never" if policy == "ExitCode" else policy},
+            }
             made: Object = {
                 "apiVersion": "v1",
                 "kind": "Pod",

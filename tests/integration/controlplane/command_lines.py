@@ -138,7 +138,7 @@ def kwok(layout: Layout) -> list[str]:
     return [
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes=true",
-        "--node-lease-duration-seconds=400",
+        "--node-lease-duration-seconds=40",
         "--node-ip=127.0.0.1",
         *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
     ]

@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from kqueue.config import names
 from kqueue.config.declared import DeclaredKind
+from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE, DISPATCHER_BEST_DOMAIN, DISPATCHER_INCREMENTAL
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
@@ -141,17 +142,11 @@ class Integrations(Section):
         return frozenset(FRAMEWORKS[name].text for name in self.frameworks if name in FRAMEWORKS)
 
 
-INCREMENTAL_DISPATCHER = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
-
-
 class IncrementalDispatcherConfig(Section):
     """How many clusters the incremental dispatcher adds per round."""
 
     step_size: Annotated[int, Field(ge=1)] = 3
     """Clusters per round."""
-
-
-BEST_DOMAIN_DISPATCHER = "kqueue.dev/best-domain"
 
 
 class BestDomainConfig(Section):
@@ -245,7 +240,7 @@ class MultiKueue(Section):
     """Label value that marks objects of this cluster."""
     worker_lost_timeout: Duration = timedelta(minutes=15)
     """Time after which a silent worker cluster counts as lost."""
-    dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+    dispatcher_name: str = DISPATCHER_ALL_AT_ONCE
     """The dispatcher that chooses the clusters."""
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
     best_domain_config: BestDomainConfig | None = None
@@ -263,11 +258,11 @@ class MultiKueue(Section):
     @model_validator(mode="after")
     def _rules(self) -> Self:
         problems = _repeated((f.name for f in self.external_frameworks), "externalFrameworks")
-        if self.incremental_dispatcher_config is not None and self.dispatcher_name != INCREMENTAL_DISPATCHER:
-            remedy = f"must be left out unless dispatcherName is {INCREMENTAL_DISPATCHER}"
+        if self.incremental_dispatcher_config is not None and self.dispatcher_name != DISPATCHER_INCREMENTAL:
+            remedy = f"must be left out unless dispatcherName is {DISPATCHER_INCREMENTAL}"
             problems.append(FieldError("incrementalDispatcherConfig", remedy))
-        if self.best_domain_config is not None and self.dispatcher_name != BEST_DOMAIN_DISPATCHER:
-            remedy = f"must be left out unless dispatcherName is {BEST_DOMAIN_DISPATCHER}"
+        if self.best_domain_config is not None and self.dispatcher_name != DISPATCHER_BEST_DOMAIN:
+            remedy = f"must be left out unless dispatcherName is {DISPATCHER_BEST_DOMAIN}"
             problems.append(FieldError("bestDomainConfig", remedy))
         refuse_any(problems)
         return self

@@ -9,6 +9,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.config.policy import BestDomainConfig
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.check_answers import CheckActivity, is_of
@@ -43,7 +44,7 @@ from kqueue.jobs.kind import JobKind
 from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
-from kqueue.jobs.multikueue.facts import BEST_DOMAIN, DispatchPolicy
+from kqueue.jobs.multikueue.facts import DispatchPolicy
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
@@ -209,7 +210,7 @@ class _Parts:
 
     def _make_view(self) -> MultiKueueView:
         manager, watches = self._manager, self._manager.watches
-        asks = policy_of(manager).dispatcher == BEST_DOMAIN
+        asks = policy_of(manager).dispatcher == DISPATCHER_BEST_DOMAIN
         known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
         watches.workloads.store.add_index(HEIR_INDEX, heir_of)
         sources = MultiKueueSources(

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.jobs.multikueue.facts import ALL_AT_ONCE, BEST_DOMAIN, INCREMENTAL, ROUND, MultiKueueFacts, Remote
+from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE, DISPATCHER_BEST_DOMAIN, DISPATCHER_INCREMENTAL
+from kqueue.jobs.multikueue.facts import ROUND, MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.ranking import best
 
 _MOST = 20
@@ -27,11 +28,11 @@ def nominate(facts: MultiKueueFacts) -> Nomination:
     """Return the nominated clusters.  A dispatcher that is not ours has written them into the status."""
     dispatcher, now = facts.policy.dispatcher, facts.workload.status.nominated_cluster_names
     offered = [remote.cluster for remote in facts.remotes if remote.is_free or _is_kept(remote, now)]
-    if dispatcher == ALL_AT_ONCE:
+    if dispatcher == DISPATCHER_ALL_AT_ONCE:
         return Nomination(tuple(sorted(offered))[:_MOST])
-    if dispatcher == INCREMENTAL:
+    if dispatcher == DISPATCHER_INCREMENTAL:
         return _incremental(facts, offered)
-    if dispatcher == BEST_DOMAIN:
+    if dispatcher == DISPATCHER_BEST_DOMAIN:
         found = best(facts, offered)
         if found.incremental is not None:
             return _in_rounds(facts, [*found.clusters, *found.incremental])
@@ -46,7 +47,7 @@ def _is_kept(remote: Remote, nominated: Sequence[str]) -> bool:
 
 def writes_nomination(facts: MultiKueueFacts) -> bool:
     """Whether the nomination is written by this controller."""
-    return facts.policy.dispatcher in (ALL_AT_ONCE, INCREMENTAL, BEST_DOMAIN)
+    return facts.policy.dispatcher in (DISPATCHER_ALL_AT_ONCE, DISPATCHER_INCREMENTAL, DISPATCHER_BEST_DOMAIN)
 
 
 def _incremental(facts: MultiKueueFacts, offered: list[str]) -> Nomination:

@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 
-ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
-BEST_DOMAIN = "kqueue.dev/best-domain"
 ROUND = timedelta(minutes=5)
 """Time after which the incremental dispatcher adds clusters.  Source: Kueue."""
 
@@ -88,7 +86,7 @@ class DispatchPolicy:
         answer_within: time after which a cluster that was asked counts as one that does not answer.
     """
 
-    dispatcher: str = ALL_AT_ONCE
+    dispatcher: str = DISPATCHER_ALL_AT_ONCE
     step: int = 3
     keeps_order: bool = True
     lost_after: timedelta = timedelta(minutes=15)

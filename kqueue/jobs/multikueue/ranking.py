@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 from kqueue import model
 from kqueue.api import names
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.jobs.multikueue.answers import ClusterAnswer, Start
-from kqueue.jobs.multikueue.facts import BEST_DOMAIN, MultiKueueFacts
+from kqueue.jobs.multikueue.facts import MultiKueueFacts
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _SILENT = ClusterAnswer(start=Start.UNKNOWN)
@@ -53,7 +54,7 @@ def ranked(clusters: Sequence[str], answers: Mapping[str, ClusterAnswer]) -> lis
 
 def asked_clusters(facts: MultiKueueFacts) -> Sequence[str]:
     """Return the clusters whose answers the next decision needs; empty: it needs none."""
-    if facts.policy.dispatcher != BEST_DOMAIN or not _is_waiting(facts):
+    if facts.policy.dispatcher != DISPATCHER_BEST_DOMAIN or not _is_waiting(facts):
         return ()
     before = facts.workload.status.nominated_cluster_names
     if _may_still_admit(facts, before) and patience_left(facts) > timedelta(0):

@@ -20,7 +20,7 @@ from kqueue.api import names
 from kqueue.api.wire import multikueue as api
 from kqueue.clock import Clock
 from kqueue.config import Configuration
-from kqueue.config.policy import BEST_DOMAIN_DISPATCHER
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.controllers.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
@@ -105,7 +105,7 @@ def rights(configuration: Configuration) -> list[Right]:
     found += [Right(WORKLOADS, "patch", subresource="status"), Right(NAMESPACES, "get", name=IDENTITY)]
     if configuration.enabled("MultiKueueManagerQuotaAutomation"):
         found += [Right(queues, verb) for queues in (LOCAL_QUEUES, CLUSTER_QUEUES) for verb in ("list", "watch")]
-    if configuration.multi_kueue.dispatcher_name == BEST_DOMAIN_DISPATCHER:
+    if configuration.multi_kueue.dispatcher_name == DISPATCHER_BEST_DOMAIN:
         found.append(Right(PLACEMENTS, "create"))
     jobs = [resource_of(kind) for kind in kinds_for(configuration) if managed_by_path(kind)]
     pods = [PODS] if PlainPod.framework in configuration.integrations.frameworks else []

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from kqueue.config import ConfigFileError, Configuration, load, parse
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.config.gangs import GangSettings
 from kqueue.config.gates import GATES
 from kqueue.errors import ConfigError
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS
-from kqueue.jobs.multikueue.facts import BEST_DOMAIN
 from kqueue.jobs.registry import features_for, timeouts_for
 from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 
@@ -229,13 +229,13 @@ def test_values_are_read() -> None:
             id="settings-of-another-dispatcher",
         ),
         pytest.param(
-            {"multiKueue": {"dispatcherName": BEST_DOMAIN, "bestDomainConfig": {"answerTimeout": "0s"}}},
+            {"multiKueue": {"dispatcherName": DISPATCHER_BEST_DOMAIN, "bestDomainConfig": {"answerTimeout": "0s"}}},
             "multiKueue.bestDomainConfig.answerTimeout",
             "from 100ms",
             id="no-time-to-answer",
         ),
         pytest.param(
-            {"multiKueue": {"dispatcherName": BEST_DOMAIN, "bestDomainConfig": {"patience": "1ms"}}},
+            {"multiKueue": {"dispatcherName": DISPATCHER_BEST_DOMAIN, "bestDomainConfig": {"patience": "1ms"}}},
             "multiKueue.bestDomainConfig.patience",
             "1s or more",
             id="no-patience",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.config.dispatchers import DISPATCHER_INCREMENTAL
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
-from kqueue.jobs.multikueue.facts import INCREMENTAL
 from kqueue.runtime.resources import ResourceType
 from tests.readings import page_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
@@ -439,7 +439,7 @@ async def test_a_job_that_its_own_controller_runs_is_rejected() -> None:
 
 async def test_clusters_are_added_by_rounds() -> None:
     """17.2: the incremental dispatcher, over a restart of the controller."""
-    world = MultiKueueWorld(clusters="cab", dispatcher=INCREMENTAL, step=1)
+    world = MultiKueueWorld(clusters="cab", dispatcher=DISPATCHER_INCREMENTAL, step=1)
     world.client.change(WORKLOADS, "ns/w", {"status": {"admissionChecks": [world.entry]}})
     status = world.status
     status["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"

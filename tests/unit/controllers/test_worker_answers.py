@@ -10,12 +10,12 @@ import pytest
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.worker_answers import FRESH_SECONDS, WorkerAnswers
 from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import ApiError, ForbiddenError, NotFoundError, ServerError
 from kqueue.jobs.multikueue.answers import Start
-from kqueue.jobs.multikueue.facts import BEST_DOMAIN
 from tests.unit.controllers.builders import condition, make_workload, read, reserved
 from tests.unit.controllers.multikueue_world import JOBS, OWNER, MultiKueueWorld, make_job
 
@@ -31,7 +31,7 @@ class AskingWorld(MultiKueueWorld):
     def __init__(self, **says: JSON | ApiError | None) -> None:
         self.says, self.asked = says, list[tuple[str, JSON]]()
         self.told: list[str] = []
-        super().__init__(clusters="".join(says), dispatcher=BEST_DOMAIN)
+        super().__init__(clusters="".join(says), dispatcher=DISPATCHER_BEST_DOMAIN)
 
     def asking(self) -> dict[str, Any]:
         self.answers = WorkerAnswers(

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
 from kqueue.jobs.multikueue.answers import ClusterAnswer, InFlight, Start, read_answer, unknown
 from kqueue.jobs.multikueue.decision import RemoteStep, decide
-from kqueue.jobs.multikueue.facts import BEST_DOMAIN, DispatchPolicy, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.ranking import asked_clusters, rank, ranked
 from tests.unit.controllers.builders import condition
 from tests.unit.jobs.test_multikueue import NOW, empty, lost, remote
@@ -67,7 +68,7 @@ def test_equal_clusters_keep_the_order_of_the_config() -> None:
 def facts(*remotes: Remote, seconds: int = 0, **more: Any) -> MultiKueueFacts:
     """A workload that has waited for so many seconds since it got quota."""
     since = f"{NOW - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
-    return make_facts(*remotes, since=since, policy=DispatchPolicy(dispatcher=BEST_DOMAIN, step=2), **more)
+    return make_facts(*remotes, since=since, policy=DispatchPolicy(dispatcher=DISPATCHER_BEST_DOMAIN, step=2), **more)
 
 
 @pytest.mark.parametrize(

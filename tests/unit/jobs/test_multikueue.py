@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.config.dispatchers import DISPATCHER_INCREMENTAL
 from kqueue.jobs.check_entry import CheckAnswer
 from kqueue.jobs.multikueue.decision import Ending, MultiKueueDecision, RemoteStep, decide
-from kqueue.jobs.multikueue.facts import INCREMENTAL, DispatchPolicy, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
 from tests.unit.controllers.builders import condition, make_workload, read, reserved
 
 JSON = dict[str, Any]
@@ -446,7 +447,7 @@ def test_a_workload_without_a_cluster_says_so() -> None:
 
 
 SIX = tuple(empty(name) for name in "fedcba")
-BY_STEPS = DispatchPolicy(dispatcher=INCREMENTAL, step=2)
+BY_STEPS = DispatchPolicy(dispatcher=DISPATCHER_INCREMENTAL, step=2)
 
 
 @pytest.mark.parametrize(
@@ -454,9 +455,9 @@ BY_STEPS = DispatchPolicy(dispatcher=INCREMENTAL, step=2)
     [
         pytest.param(facts(*SIX, policy=BY_STEPS), "fe", 4, id="17.2 the first of the config"),
         pytest.param(
-            facts(*SIX, policy=DispatchPolicy(dispatcher=INCREMENTAL, step=2, keeps_order=False)), "ab", 4, id="17.2 the alphabet"
+            facts(*SIX, policy=DispatchPolicy(dispatcher=DISPATCHER_INCREMENTAL, step=2, keeps_order=False)), "ab", 4, id="17.2 the alphabet"
         ),
-        pytest.param(facts(*SIX, policy=DispatchPolicy(dispatcher=INCREMENTAL)), "fed", 4, id="17.2 three by default"),
+        pytest.param(facts(*SIX, policy=DispatchPolicy(dispatcher=DISPATCHER_INCREMENTAL)), "fed", 4, id="17.2 three by default"),
         pytest.param(
             facts(*SIX, policy=BY_STEPS, since="2025-12-31T23:54:00Z"), "fedc", 4, id="17.2 more after five minutes"
         ),

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.config.dispatchers import DISPATCHER_INCREMENTAL
 from kqueue.jobs.multikueue.decision import RemoteStep, decide
-from kqueue.jobs.multikueue.facts import INCREMENTAL, DispatchPolicy, MultiKueueFacts, Remote
+from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
 from kqueue.jobs.multikueue.preemption import gated
 from tests.unit.controllers.builders import make_workload, read
 from tests.unit.jobs.test_multikueue import at, facts, lost, remote
@@ -74,7 +75,7 @@ def test_one_cluster_after_the_other_may_preempt(
 
 def test_the_earlier_time_to_look_again_counts() -> None:
     """Rounds of the incremental dispatcher go on while a gate is open."""
-    policy = DispatchPolicy(dispatcher=INCREMENTAL, step=1, orchestrates_preemption=True)
+    policy = DispatchPolicy(dispatcher=DISPATCHER_INCREMENTAL, step=1, orchestrates_preemption=True)
     found = asked(copy("a", 7), copy("b"), nominated="a", policy=policy, since="2025-12-31T23:58:00Z")
     assert decide(found).again == timedelta(minutes=3)
 

@@ -2,7 +2,7 @@
 
 A ClusterProfile names providers of credentials, and the address of the cluster for each.  Which program belongs to a
 provider, and with which arguments and variables it runs, says the configuration of kqueue alone; the description only
-becomes data that the program is told.
+becomes data that the program gets.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ JSON = dict[str, Any]
 CLUSTER_PROFILES = ResourceType("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile")
 _LISTS = ("accessProviders", "credentialProviders")
 """Fields of the status with the providers, the newer first."""
-_TOLD = ("server", "tls-server-name", "certificate-authority-data", "proxy-url", "disable-compression")
-"""Fields of a cluster that a program is told.  Source: client-go."""
+_CLUSTER_FIELDS = ("server", "tls-server-name", "certificate-authority-data", "proxy-url", "disable-compression")
+"""Fields of a cluster that `spec.cluster` of an ExecCredential has.  Source: client-go."""
 _EXTENSION = "client.authentication.k8s.io/exec"
-"""The extension of a cluster that a program is told as `config`.  Source: client-go."""
+"""The extension of a cluster that `spec.cluster.config` of an ExecCredential has.  Source: client-go."""
 _PAUSE = 5.0
 """Seconds in which a program is not run again for the same connection, however often its credentials are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """The program for the clusters of one provider, and whether it is told about them."""
+    """The program for the clusters of one provider; `gets_cluster`: its input describes the cluster."""
 
     plugin: ExecPlugin
-    is_told: bool = False
+    gets_cluster: bool = False
     asks: bool = False
     """Whether the program cannot do without a person who answers it."""
 
@@ -65,7 +65,7 @@ def _provider(given: AccessProvider) -> Provider:
         api_version=program.api_version,
         hint=program.install_hint,
     )
-    return Provider(plugin, is_told=program.provide_cluster_info, asks=program.interactive_mode == "Always")
+    return Provider(plugin, gets_cluster=program.provide_cluster_info, asks=program.interactive_mode == "Always")
 
 
 class ClusterProfiles:
@@ -135,8 +135,8 @@ class _Runs:
         if self._provider.asks:
             raise ConfigError(f"{plugin.name}: interactiveMode Always needs a terminal, which a controller has not")
         access = await access_of(self._chosen)
-        told = _told(self._chosen.cluster.fields) if self._provider.is_told else None
-        identity = await plugin.identity(told, self._clock)
+        cluster = _exec_cluster(self._chosen.cluster.fields) if self._provider.gets_cluster else None
+        identity = await plugin.identity(cluster, self._clock)
         self._last, self._at = replace(access, identity=identity), self._clock.monotonic()
         return self._last
 
@@ -157,10 +157,10 @@ def _offered(profile: JSON) -> Sequence[tuple[str, JSON]]:
     return found
 
 
-def _told(cluster: Mapping[str, Any]) -> JSON:
-    """Return what a program is told of its cluster."""
-    told = {key: cluster[key] for key in _TOLD if cluster.get(key)}
+def _exec_cluster(cluster: Mapping[str, Any]) -> JSON:
+    """Return `spec.cluster` of the ExecCredential that a program gets."""
+    found = {key: cluster[key] for key in _CLUSTER_FIELDS if cluster.get(key)}
     for each in cluster.get("extensions") or ():
         if isinstance(each, dict) and each.get("name") == _EXTENSION:
-            told["config"] = each.get("extension")
-    return told
+            found["config"] = each.get("extension")
+    return found

@@ -42,7 +42,9 @@ class RemoteSteps:
     def __init__(
         self, client: Client, reports: MultiKueueReports, clock: Clock, *, gates_preemption: bool = False
     ) -> None:
-        """`client` is that of the manager's own cluster; `gates_preemption`: copies preempt only when they are told."""
+        """`client` is that of the manager's own cluster; `gates_preemption`: a copy gets a preemption gate, which
+        the manager opens.
+        """
         self._client, self._reports, self._clock = client, reports, clock
         self._gates_preemption = gates_preemption
 

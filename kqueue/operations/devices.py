@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from kqueue import model
 from kqueue.api.wire import devices as wire
@@ -14,13 +12,13 @@ from kqueue.controllers import resources
 from kqueue.core.topology.node import PodFacts
 from kqueue.errors import NotFoundError
 from kqueue.operations.grants import DEVICES, needs
+from kqueue.operations.reading import readable
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.state.device_hosts import DeviceHosts
 from kqueue.state.devices import DeviceObjects
 
 JSON = Mapping[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +58,37 @@ async def _listed(client: Client, kind: ResourceType) -> Sequence[JSON]:
         return ()
 
 
-def tell_objects(found: ClusterDevices, objects: DeviceObjects, remark: Callable[[str], None]) -> None:
-    """Tell the templates, classes and slices; `remark` is called with a sentence for each that cannot be read."""
+def load_objects(found: ClusterDevices, objects: DeviceObjects, remark: Callable[[str], None]) -> None:
+    """Put the templates, classes and slices into `objects`.
+
+    `remark` is called with a sentence for each object that cannot be read.
+    """
     objects.without_budget()
-    for device_class in _read(found.classes, wire.DeviceClass, remark):
+    for device_class in readable(found.classes, wire.DeviceClass, remark):
         objects.on_class(None, device_class)
-    for each in _read(found.slices, wire.ResourceSlice, remark):
+    for each in readable(found.slices, wire.ResourceSlice, remark):
         objects.on_slice(None, model.device_slice(each))
-    for template in _read(found.templates, wire.ResourceClaimTemplate, remark):
+    for template in readable(found.templates, wire.ResourceClaimTemplate, remark):
         objects.on_template(None, template)
 
 
-def tell_hosts(found: ClusterDevices, hosts: DeviceHosts, remark: Callable[[str], None]) -> None:
-    """Tell the claims, and count the devices of hosts, after the templates, classes and slices."""
+def load_hosts(found: ClusterDevices, hosts: DeviceHosts, remark: Callable[[str], None]) -> None:
+    """Put the claims into `hosts` and count the devices there, after the templates, classes and slices were loaded."""
     hosts.refresh()
-    for claim in _read(found.claims, wire.ResourceClaim, remark):
+    for claim in readable(found.claims, wire.ResourceClaim, remark):
         hosts.on_claim(None, model.claim_view(claim))
 
 
-def tell_pods(
+def load_pods(
     bound: Mapping[str, PodFacts],
     expected: Sequence[str],
     hosts: DeviceHosts,
     on_pod: Callable[[str, PodFacts | None], object],
 ) -> None:
-    """Tell the pods that nodes run, and the pods of Workloads that have no node yet; `on_pod` follows a bound pod."""
+    """Put the pods of nodes, and the pods of Workloads that have no node yet, into `hosts`.
+
+    `on_pod` is called with each pod that a node runs.
+    """
     for key in expected:
         hosts.on_pod(key, expected=True)
     for key, facts in bound.items():
@@ -92,13 +96,3 @@ def tell_pods(
         hosts.on_pod(key, expected=False)
     for key, facts in bound.items():
         on_pod(key, facts)  # with all pods known, each has its own part of shared claims and devices
-
-
-def _read(objects: Sequence[JSON], form: type[T], remark: Callable[[str], None]) -> Iterator[T]:
-    for obj in objects:
-        try:
-            yield msgspec.convert(obj, form, strict=False)
-        except msgspec.ValidationError as e:
-            meta = obj.get("metadata") or {}
-            name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
-            remark(f"{obj.get('kind')} {name} cannot be read and is left out: {e}")

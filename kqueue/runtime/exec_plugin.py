@@ -73,7 +73,9 @@ class ExecPlugin:
     hint: str = ""
 
     async def identity(self, cluster: JSON | None, clock: Clock) -> Identity:
-        """Run the program and return the identity that it printed; `cluster` is what it is told of the cluster.
+        """Run the program and return the identity that it printed.
+
+        `cluster` describes the cluster to the program; None: the program gets no description.
 
         Raises:
             ConfigError: the program cannot be run, fails, takes too long, or prints no credentials.
@@ -112,7 +114,7 @@ class ExecPlugin:
             code = await process.wait()
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it started ends, too
+                os.killpg(process.pid, signal.SIGKILL)  # the processes that the program started end, too
             await process.wait()
         if code != 0:
             _log.warning(

@@ -96,7 +96,7 @@ def _of_server(chosen: SelectedEntries) -> list[str]:
 
 
 def _is_address(text: str) -> bool:
-    """Whether host and port of a web address can be told apart; a missing address is complained of later."""
+    """Whether a web address has a host and a port that can be read; the connection refuses a missing address."""
     try:
         return urlsplit(text).port != 0
     except ValueError:

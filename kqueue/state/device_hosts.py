@@ -220,7 +220,7 @@ def _by_node(devices: Iterable[Device]) -> _Members:
     found: dict[str, list[Device]] = {}
     for device in devices:
         found.setdefault(device.node, []).append(device)
-    return {node: tuple(those) for node, those in found.items()}
+    return {node: tuple(devices) for node, devices in found.items()}
 
 
 _NO_ROWS = _Rows()

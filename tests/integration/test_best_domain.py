@@ -66,7 +66,7 @@ def nominated(workloads: Object) -> bool:
 
 
 async def test_two_gangs_and_one_free_rack_in_each_cluster(sandbox_plane: SandboxPlane, tmp_path: Path) -> None:
-    """Each gang goes to a cluster of its own, one alone, and nothing is preempted; the third one is told of both."""
+    """Each gang goes to a cluster of its own, one alone, and nothing is preempted; `kqueue explain` of the third gang names both clusters."""
     plane = sandbox_plane
     namespace = await plane.cluster.create_namespace("best")
     road = Road(plane.cluster, namespace)

@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 FIRST, SECOND = ("train", "wrap", "app"), ("rayjob", "raycluster", "rayservice", "trainjob")
 """The kinds of a world of one or the other sort."""
 ENDLESS = ("raycluster", "rayservice")
-"""Those whose objects never end."""
+"""The kinds whose objects never end."""
 _GATE = "SparkApplicationIntegration"
 _LOOK_SECONDS = 2.0
 _PATH = re.compile(

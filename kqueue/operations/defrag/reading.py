@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from kqueue import model
 from kqueue.api.wire import core as wire_core
@@ -18,12 +16,13 @@ from kqueue.core.devices.counting import DeviceRules
 from kqueue.operations.devices import (
     NO_CLUSTER_DEVICES,
     ClusterDevices,
+    load_hosts,
+    load_objects,
+    load_pods,
     read_devices,
-    tell_hosts,
-    tell_objects,
-    tell_pods,
 )
 from kqueue.operations.grants import DEFRAG, needs
+from kqueue.operations.reading import readable
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.state.cache import Cache
@@ -31,7 +30,6 @@ from kqueue.state.defrag.view import DefragState
 from kqueue.state.requests import Requests
 
 JSON = Mapping[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,49 +90,39 @@ def state_of(objects: ClusterObjects, now: datetime, rules: DeviceRules | None =
     file does: without transformed or excluded resources.
     """
     cache, remarks = Cache(requests=Requests(devices=rules)), list[str]()
-    tell_objects(objects.devices, cache.requests.devices, remarks.append)
-    tell_hosts(objects.devices, cache.devices, remarks.append)
-    for limits in _read(objects.limit_ranges, wire_core.LimitRange, remarks):
+    load_objects(objects.devices, cache.requests.devices, remarks.append)
+    load_hosts(objects.devices, cache.devices, remarks.append)
+    for limits in readable(objects.limit_ranges, wire_core.LimitRange, remarks.append):
         cache.requests.on_limit_range(None, limits)
-    for runtime in _read(objects.runtime_classes, wire_core.RuntimeClass, remarks):
+    for runtime in readable(objects.runtime_classes, wire_core.RuntimeClass, remarks.append):
         cache.requests.on_runtime_class(None, runtime)
-    for topology in _read(objects.topologies, wire.Topology, remarks):
+    for topology in readable(objects.topologies, wire.Topology, remarks.append):
         cache.quota.on_topology(topology.metadata.name, topology)
-    for flavor in _read(objects.flavors, wire.ResourceFlavor, remarks):
+    for flavor in readable(objects.flavors, wire.ResourceFlavor, remarks.append):
         cache.on_flavor(flavor.metadata.name, flavor)
-    for check in _read(objects.checks, wire.AdmissionCheck, remarks):
+    for check in readable(objects.checks, wire.AdmissionCheck, remarks.append):
         cache.quota.on_check(check.metadata.name, check)
-    for cohort in _read(objects.cohorts, wire.Cohort, remarks):
+    for cohort in readable(objects.cohorts, wire.Cohort, remarks.append):
         cache.quota.on_cohort(cohort.metadata.name, cohort)
-    for queue in _read(objects.cluster_queues, wire.ClusterQueue, remarks):
+    for queue in readable(objects.cluster_queues, wire.ClusterQueue, remarks.append):
         cache.quota.on_cluster_queue(queue.metadata.name, queue)
-    workloads = {model.workload_key(obj): obj for obj in _read(objects.workloads, wire.Workload, remarks)}
+    workloads = {model.workload_key(obj): obj for obj in readable(objects.workloads, wire.Workload, remarks.append)}
     for key, workload in sorted(workloads.items()):
         cache.held.on_workload(key, workload)
-    views = [model.pod_view(pod) for pod in _read(objects.pods, wire_core.Pod, remarks)]
+    views = [model.pod_view(pod) for pod in readable(objects.pods, wire_core.Pod, remarks.append)]
     bound = {view.key: view.bound for view in views if view.bound is not None}
     expected = [view.key for view in views if view.bound is None and (view.gang is not None or view.workload)]
-    tell_pods(bound, expected, cache.devices, cache.on_pod)
-    for node in _read(objects.nodes, wire_core.Node, remarks):
+    load_pods(bound, expected, cache.devices, cache.on_pod)
+    for node in readable(objects.nodes, wire_core.Node, remarks.append):
         cache.on_node(node.metadata.name, model.node_facts(node))
     return DefragState(
         cache=cache,
         workloads=workloads,
         queue_of={
             f"{queue.metadata.namespace}/{queue.metadata.name}": queue.spec.cluster_queue or ""
-            for queue in _read(objects.local_queues, wire.LocalQueue, remarks)
+            for queue in readable(objects.local_queues, wire.LocalQueue, remarks.append)
         },
-        budgets=tuple(_read(objects.budgets, wire_core.PodDisruptionBudget, remarks)),
+        budgets=tuple(readable(objects.budgets, wire_core.PodDisruptionBudget, remarks.append)),
         now=now,
         remarks=remarks,
     )
-
-
-def _read(objects: Sequence[JSON], form: type[T], remarks: list[str]) -> Iterator[T]:
-    for obj in objects:
-        try:
-            yield msgspec.convert(obj, form, strict=False)
-        except msgspec.ValidationError as e:
-            meta = obj.get("metadata") or {}
-            name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
-            remarks.append(f"{obj.get('kind')} {name} cannot be read and is left out: {e}")

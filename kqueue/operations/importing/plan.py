@@ -27,7 +27,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, equivalent, priority_source
 from kqueue.kube import names as kube_names
 from kqueue.model.pod_sets import pod_sets_of
-from kqueue.operations.devices import tell_objects
+from kqueue.operations.devices import load_objects
 from kqueue.operations.importing.draft import Draft, draft, foreign_workload
 from kqueue.operations.importing.mapping import MappingRule, rule_for
 from kqueue.operations.importing.places import NodePlaces, flavors_of, node_of
@@ -272,7 +272,7 @@ def _admission(found: Draft, queue: Object, world: ImportWorld, settings: Import
 def _requests(world: ImportWorld, settings: ImportSettings) -> Requests:
     """Return the counter of requests with the defaults of the namespaces, as the controller has it."""
     requests = Requests(settings.counting, devices=settings.devices)
-    tell_objects(world.devices, requests.devices, lambda _problem: None)
+    load_objects(world.devices, requests.devices, lambda _problem: None)
     for each in world.limit_ranges:
         requests.on_limit_range(None, msgspec.convert(each, wire_core.LimitRange, strict=False))
     for each in world.runtime_classes:

@@ -166,7 +166,7 @@ PROFILES = "multiKueue: {clusterProfile: {accessProviders: [{name: a, execConfig
     ],
 )
 def test_cluster_profiles_need_their_gate(gates: str, warned: bool) -> None:
-    """Who names programs while it is off is told so."""
+    """A configuration that names programs while the gate is off gets a warning."""
     found = parse(HEAD + PROFILES + gates, source="f")
 
     assert any("clusterProfile" in warning and "set it to true" in warning for warning in found.warnings) is warned

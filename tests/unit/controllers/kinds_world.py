@@ -33,7 +33,7 @@ CUSTOM = (*_KUBEFLOW, TRAIN, *_RAY, WRAPPER, SPARK)
 WITHOUT_PREBUILT = ("kubeflow.org/jaxjob", SPARK)
 """Those that cannot use a prebuilt Workload, so that no other cluster can run them either."""
 RAY_FOREVER = ("ray.io/raycluster", "ray.io/rayservice")
-"""Those whose objects never finish."""
+"""The frameworks whose objects never finish."""
 RUNTIMES: Mapping[Any, JSON] = MappingProxyType({test_trainjob.TORCH: test_trainjob.runtime()})
 """What TrainJobs refer to."""
 

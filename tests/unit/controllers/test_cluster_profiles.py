@@ -1,4 +1,4 @@
-"""Worker clusters by ClusterProfile: which description counts, which program runs, and what it is told."""
+"""Worker clusters by ClusterProfile: which description counts, which program runs, and what it gets."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def profiles(obj: JSON | None = None, *, clock: Any = None, **commands: str) -> 
     client = FakeClient()
     if obj is not None:
         client.put(CLUSTER_PROFILES, obj)
-    known = {name: Provider(ExecPlugin(name=name, command=command), is_told=True) for name, command in commands.items()}
+    known = {
+        name: Provider(ExecPlugin(name=name, command=command), gets_cluster=True) for name, command in commands.items()
+    }
     return ClusterProfiles(client, "own", known, clock=clock or SystemClock())
 
 
 def counting(folder: Path, *tokens: str) -> str:
-    """A program that prints one token after the other, and keeps what it is told."""
+    """A program that prints one token after the other, and stores its input."""
     for number, token in enumerate(tokens):
         answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token}}
         (folder / f"answer{number}").write_text(json.dumps(answer))
@@ -196,7 +198,7 @@ def test_programs_come_from_the_configuration(field: str) -> None:
     plugin = ExecPlugin(
         name="provider a", command="/plugins/a", arguments=("--x",), variables={"REGION": "west"}, hint="so"
     )
-    assert found == {"a": Provider(plugin, is_told=True)}
+    assert found == {"a": Provider(plugin, gets_cluster=True)}
 
 
 def test_without_the_section_there_is_no_program() -> None:

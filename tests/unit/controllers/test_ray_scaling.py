@@ -148,7 +148,7 @@ async def test_a_cluster_that_shrinks_keeps_its_slice(world: RayJobs) -> None:
 
 
 async def test_a_changed_annotation_is_written_again_before_the_next_slice(world: RayJobs) -> None:
-    """Whoever may write the job may write it; a name that is taken is not given again."""
+    """Every user who may write the job may write the annotation; a Workload's name is not given a second time."""
     await world.running()
     second = await world.grown(3, generation=2)
     world.client.change(RAY_JOBS, KEY, {"metadata": {"annotations": prefixed(raycluster_generation="forged")}})

@@ -176,7 +176,7 @@ def test_parts_of_capacities_are_counted_on_hosts() -> None:
     ],
 )
 def test_devices_that_match_may_be_countable_where_the_class_is_not(devices: DeviceSlice, asked: bool) -> None:
-    """Of a class with devices outside of nodes, a request may select those of nodes."""
+    """A request may select the devices of nodes, of a class that has devices outside of nodes, too."""
     requests = make_requests()
     requests.devices.on_template(None, selecting(BIG))
     requests.devices.on_slice(None, devices)

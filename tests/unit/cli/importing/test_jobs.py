@@ -389,7 +389,7 @@ def test_a_group_that_is_not_whole_is_refused(pods: list[Object], text: str) -> 
 
 
 def test_an_elastic_job_is_imported_as_its_first_slice() -> None:
-    """Its pods name the slice, so that those of a later one are told apart."""
+    """Its pods name the slice, so that the pods of a later slice differ from them."""
     objects, pods = running("elastic")
     elastic = replace(TO_MAIN, switches=replace(SWITCHES, elastic_jobs=True))
     step = only(planned(objects, pods, settings=elastic))

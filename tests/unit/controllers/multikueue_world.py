@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
@@ -16,6 +18,7 @@ from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerLink, WorkerTools
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.errors import KqueueError, UnreachableError
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.multikueue.copies import Origin
@@ -108,6 +111,18 @@ class Worker:
     def tell(self, *conditions: JSON) -> None:
         """The worker's queue writes the conditions of the copy."""
         self.client.change(WORKLOADS, "ns/w", {"status": {"conditions": list(conditions)}})
+
+
+_MOST_STEPS = 30
+
+
+@dataclass
+class Crash:
+    """The step in which the controller is killed; `done`: the write has taken effect; `steps` were taken so far."""
+
+    at: int
+    done: bool
+    steps: int = 0
 
 
 class MultiKueueWorld(World):
@@ -251,6 +266,27 @@ class MultiKueueWorld(World):
     def writes(self) -> int:
         """How many writes there were, on all clusters."""
         return len(self.client.writes()) + sum(len(w.client.writes()) for w in self.workers.values())
+
+    async def live(self, crash: Crash, check: Callable[[], None]) -> None:
+        """Take steps until none writes; in the step of the crash each client's next write ends the controller, and
+        another one without a memory goes on.  `check` is called after each step.
+        """
+        for _ in range(_MOST_STEPS):
+            crash.steps += 1
+            if crash.steps == crash.at:
+                for client in (self.client, *(worker.client for worker in self.workers.values())):
+                    for verb in ("create", "patch", "delete"):
+                        client.fail(UnreachableError("killed"), verb=verb, done=crash.done)
+            before = self.writes()
+            try:
+                await self.step()
+            except KqueueError:
+                self.lead()
+                continue
+            check()
+            if self.writes() == before:
+                return
+        raise AssertionError("it never ends")
 
     @property
     def entry(self) -> JSON:

@@ -5,6 +5,7 @@ Ids such as `17.2.8` and `9.1` are items of the specification of the workload li
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.elsewhere import Elsewhere
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.errors import InvalidError, KqueueError, UnreachableError
+from kqueue.errors import InvalidError
 from tests.unit.controllers.builders import JSON, condition, make_workload, read, status_of
-from tests.unit.controllers.multikueue_world import MultiKueueWorld, Worker
+from tests.unit.controllers.multikueue_world import Crash, MultiKueueWorld, Worker
 from tests.unit.controllers.pod_world import GROUP as GANG
 from tests.unit.controllers.pod_world import Pods, grouped
 from tests.unit.jobs.pods import make_pod
@@ -278,28 +279,13 @@ async def test_pods_that_no_worker_can_run_are_rejected(more: JSON, said: str) -
 async def test_killed_at_any_write_a_group_runs_once(nth: int, done: bool) -> None:
     """Admission, an eviction by the worker and another admission: pods have copies on one cluster, and end there."""
     world = PodWorld("p", "q")
-    clients = [world.client, *(worker.client for worker in world.workers.values())]
-    lives = 0
+    crash = Crash(nth, done)
 
-    async def live() -> None:
-        nonlocal lives
-        for _ in range(30):
-            lives += 1
-            if lives == nth:
-                for client in clients:
-                    for verb in ("create", "patch", "delete"):
-                        client.fail(UnreachableError("killed"), verb=verb, done=done)
-            before = world.writes()
-            try:
-                await world.step()
-            except KqueueError:
-                world.lead()
-                continue
-            copies = [w for w in world.workers.values() if len(w.names) > 1]
-            assert len(copies) <= 1, "two clusters run the group"
-            if world.writes() == before:
-                return
-        raise AssertionError("it never ends")
+    def check() -> None:
+        copies = [w for w in world.workers.values() if len(w.names) > 1]
+        assert len(copies) <= 1, "two clusters run the group"
+
+    live = partial(world.live, crash, check)
 
     await live()
     for worker in world.workers.values():

@@ -5,14 +5,14 @@ Ids such as `17.2.9` are items of the specification of the workload life cycle.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.errors import KqueueError, UnreachableError
 from tests.unit.controllers.builders import JSON, condition, make_workload, reserved, status_of
-from tests.unit.controllers.multikueue_world import JOBS, OWNER, MultiKueueWorld, Worker, make_job
+from tests.unit.controllers.multikueue_world import JOBS, OWNER, Crash, MultiKueueWorld, Worker, make_job
 
 ADMITTED = (condition("QuotaReserved"), condition("Admitted"))
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -205,27 +205,12 @@ async def test_two_slices_do_not_pull_at_the_job(first: str) -> None:
 async def test_killed_at_any_write_an_elastic_job_runs_once(nth: int, done: bool) -> None:
     """Growth on the worker, and an eviction: one cluster at a time has the job, and in the end none has."""
     world = SliceWorld()
-    clients = [world.client, *(worker.client for worker in world.workers.values())]
-    lives = 0
+    crash = Crash(nth, done)
 
-    async def live() -> None:
-        nonlocal lives
-        for _ in range(30):
-            lives += 1
-            if lives == nth:
-                for client in clients:
-                    for verb in ("create", "patch", "delete"):
-                        client.fail(UnreachableError("killed"), verb=verb, done=done)
-            before = world.writes()
-            try:
-                await world.step()
-            except KqueueError:
-                world.lead()
-                continue
-            assert sum(worker.job is not None for worker in world.workers.values()) <= 1
-            if world.writes() == before:
-                return
-        raise AssertionError("it never ends")
+    def check() -> None:
+        assert sum(worker.job is not None for worker in world.workers.values()) <= 1
+
+    live = partial(world.live, crash, check)
 
     await live()
     for worker in world.workers.values():

@@ -16,10 +16,9 @@ from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import ConfigError
 from kqueue.jobs.multikueue.answers import Start, read_answer
-from kqueue.state.heads import Heads
 from kqueue.visibility.placements import PlacementView
 from kqueue.visibility.question import JSON, AuthorizedQuestion
-from kqueue.visibility.sources import Freshness, Known, PlanningSource
+from kqueue.visibility.sources import Freshness
 from kqueue.visibility.workload_state import Hindrance
 from tests.unit.controllers.builders import (
     make_cluster_queue,
@@ -29,6 +28,7 @@ from tests.unit.controllers.builders import (
     reserved,
 )
 from tests.unit.scheduling.scheduled import Scheduled
+from tests.unit.visibility.worlds import known_of, planning_of
 
 HOST = "kubernetes.io/hostname"
 WITHIN = {"withinClusterQueue": "LowerPriority"}
@@ -50,22 +50,9 @@ class Asked:
         def held_back(obj: wire.Workload) -> Iterator[Hindrance]:
             return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
-        planning = world.loop.planning
         self.placements = PlacementView(
-            known=Known(
-                workloads=world.workloads,
-                local_queues=world.local_queues,
-                cache=world.cache,
-                queues=world.queues,
-                namespace_labels=world.namespaces.get,
-            ),
-            planning=PlanningSource(
-                heads=Heads(world.cache, world.writer.newest),
-                tries=world.tries,
-                rules=planning.rules,
-                claims=planning.claims,
-                held_by=planning.held_by,
-            ),
+            known=known_of(world),
+            planning=planning_of(world),
             held_back=held_back,
             pending=world.cache.requests.pending,
             clock=world.clock,

@@ -144,25 +144,35 @@ def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **pa
     return AuthorizedQuestion(namespace="", name=name, params=params, reads=may)
 
 
+def known_of(world: Scheduled) -> Known:
+    """The objects of a world."""
+    return Known(
+        workloads=world.workloads,
+        local_queues=world.local_queues,
+        cache=world.cache,
+        queues=world.queues,
+        namespace_labels=world.namespaces.get,
+    )
+
+
+def planning_of(world: Scheduled, *, joint: JointHistory | None = None) -> PlanningSource:
+    """The sources of the plans of a world."""
+    variants, planning = world.settings.variants if world.settings is not None else None, world.loop.planning
+    return PlanningSource(
+        heads=Heads(world.cache, world.writer.newest, variants=variants),
+        tries=world.tries,
+        rules=planning.rules,
+        claims=planning.claims,
+        held_by=planning.held_by,
+        joint=joint,
+    )
+
+
 def explainer_of(world: Scheduled, *, joint: JointHistory | None = None, **more: Any) -> WorkloadExplainer:
     """An explainer of the Workloads of a world; nothing holds them back, and this replica leads, unless `more` says so."""
-    variants = world.settings.variants if world.settings is not None else None
     return WorkloadExplainer(
-        known=Known(
-            workloads=world.workloads,
-            local_queues=world.local_queues,
-            cache=world.cache,
-            queues=world.queues,
-            namespace_labels=world.namespaces.get,
-        ),
-        planning=PlanningSource(
-            heads=Heads(world.cache, world.writer.newest, variants=variants),
-            tries=world.tries,
-            rules=world.loop.planning.rules,
-            claims=world.loop.planning.claims,
-            held_by=world.loop.planning.held_by,
-            joint=joint,
-        ),
+        known=known_of(world),
+        planning=planning_of(world, joint=joint),
         clock=world.clock,
         **{"held_back": lambda _workload: (), "freshness": Freshness(leads=lambda: True), **more},
     )

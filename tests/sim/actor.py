@@ -90,10 +90,14 @@ class Actor:
     async def _pause(self) -> None:
         """Wait for a moment without recent events; Jobs end and others start all the time."""
         for _ in range(_MOST_PAUSES):
-            left = self.world.history.stirred + QUIET_SECONDS - self.world.clock.monotonic()
+            left = self._stirred() + QUIET_SECONDS - self.world.clock.monotonic()
             if left <= 0:
                 return
             await self.world.pass_time(left)
+
+    def _stirred(self) -> float:
+        """Return the time of the last event, in seconds of the world's clock."""
+        return self.world.history.stirred
 
     async def _calm(self, seconds: float) -> None:
         if self.world.controller is None:

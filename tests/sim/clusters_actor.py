@@ -158,14 +158,9 @@ class ClustersActor(Actor):
         self.check(self.always + self.at_rest)
         self._set_faults(are_on=True)
 
-    async def _pause(self) -> None:
-        """Wait for a moment without recent events on any cluster."""
-        for _ in range(20):
-            stirred = max(world.history.stirred for world in self.clusters.worlds.values())
-            left = stirred + 2.5 - self.clusters.clock.monotonic()
-            if left <= 0:
-                return
-            await self.world.pass_time(left)
+    def _stirred(self) -> float:
+        """Return the time of the last event on any cluster, in seconds of the common clock."""
+        return max(world.history.stirred for world in self.clusters.worlds.values())
 
     async def end(self) -> None:
         """Repair everything, and check that every job reaches its end, leaves nothing, and lets all be quiet."""

@@ -8,7 +8,6 @@ preemption.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.kube.conditions import condition, with_conditions
+from kqueue.kube.conditions import with_conditions
 from kqueue.kube.timetable import Timetable
 from kqueue.sandbox.api import PODS, Api, GroupVersionResource, Object
 from kqueue.sandbox.claims import NO_DEVICES, SimulatedClaims, has_claims
@@ -55,7 +54,6 @@ class Scheduler:
         self._table = NodeTable()
         self._homes: dict[str, str] = {}  # UID of a charged pod -> its node
         self._waiting: dict[str, _Waiting] = {}
-        self._gated: OrderedDict[str, Object] = OrderedDict()  # gated pods without the condition that says so
         self._writing: set[str] = set()
         self._work = asyncio.Event()
         self._slots = asyncio.Semaphore(_WRITES)
@@ -80,7 +78,6 @@ class Scheduler:
                     await self._work.wait()
                     self._passing = True
                     self._work.clear()
-                    await self._say_gated_to_all(group)
                     await self._pass(group)
                     self._passing = False
         finally:
@@ -99,17 +96,10 @@ class Scheduler:
             self._enqueue(key_of(new), new)
         elif old is not None:
             self._waiting.pop(key_of(old), None)
-            self._gated.pop(key_of(old), None)
 
     def _enqueue(self, key: str, pod: Object) -> None:
-        """Add the pod to the gated ones that need a condition, to the waiting ones, or to neither."""
-        gated = bool(pod["spec"].get("schedulingGates"))
-        if gated and _wants_node(pod) and _scheduled_reason(pod) != "SchedulingGated":
-            self._gated[key] = pod
-            self._work.set()
-        else:
-            self._gated.pop(key, None)
-        if gated or not _wants_node(pod):
+        """Add the pod to the waiting ones, unless gates hold it, about which a scheduler writes nothing."""
+        if pod["spec"].get("schedulingGates") or not _wants_node(pod):
             self._waiting.pop(key, None)
             return
         known = self._waiting.get(key)
@@ -146,11 +136,6 @@ class Scheduler:
         node = self._homes.pop(uid, None)
         if node is not None and self._table.release(node, uid) and self._waiting:
             self._work.set()
-
-    async def _say_gated_to_all(self, group: asyncio.TaskGroup) -> None:
-        while self._gated:
-            _, pod = self._gated.popitem(last=False)
-            await self._spawn(group, pod, partial(self._say_gated, pod))
 
     async def _pass(self, group: asyncio.TaskGroup) -> None:
         failed: dict[tuple[str, tuple[tuple[str, int], ...]], NoFit] = {}
@@ -238,10 +223,6 @@ class Scheduler:
         await self._api.create(BINDINGS, binding, namespace=namespace)
         return self._api.get(PODS, name, namespace=namespace)
 
-    async def _say_gated(self, pod: Object) -> Object:
-        gates = ", ".join(str(gate.get("name")) for gate in pod["spec"]["schedulingGates"])
-        return await self._say(pod, "SchedulingGated", f"Scheduling is held back by the gates {gates}")
-
     async def _say_unschedulable(self, pod: Object, misfit: NoFit) -> Object:
         return await self._say(pod, "Unschedulable", misfit.message())
 
@@ -271,8 +252,3 @@ def _wants_node(pod: Object) -> bool:
         or is_terminal(pod)
         or (spec.get("schedulerName") or SCHEDULER_NAME) != SCHEDULER_NAME
     )
-
-
-def _scheduled_reason(pod: Object) -> str | None:
-    found = condition(pod, "PodScheduled")
-    return None if found is None else found.get("reason")

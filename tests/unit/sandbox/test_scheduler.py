@@ -28,6 +28,16 @@ async def test_a_gated_pod_waits_until_its_gate_goes() -> None:
         assert condition_of(world.pod("p"), "PodScheduled") == ("True", "")
 
 
+async def test_a_scheduler_leaves_the_status_of_a_gated_pod_to_others() -> None:
+    """The API server says at the creation that a pod is gated; a controller may show the status of a run elsewhere."""
+    async with simulated("1x1x1") as world:
+        await world.add(PODS, make_pod(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]))
+        elsewhere = {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+        await world.api.patch(PODS, "p", {"status": elsewhere}, namespace=NAMESPACE, subresource="status")
+        await world.pass_time(60)
+        assert condition_of(world.pod("p"), "PodScheduled") == ("True", "")
+
+
 async def test_nodes_are_never_filled_beyond_what_they_have() -> None:
     """What does not fit says which resource is short, and runs when room appears."""
     async with simulated("1x1x2") as world:

@@ -6,7 +6,7 @@ by events on the pod that has the problem.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -181,8 +181,7 @@ class GangReconciler:
         if obj is not None or self._is_given_up(key, members, workload):
             # the object keeps the Workload, or nothing does: ended pods, and pods that never had a node, need not stay
             # until they are replaced
-            ended = (pod for pod in members if pod.deleting and (pod.terminated or not pod.runnable))
-            await self._writes.let_go_all(ended)
+            await self._writes.let_go_all(_ended(members))
         owner = GangOwner(self._tools, members, workload, prebuilt=prebuilt, group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:
@@ -232,6 +231,7 @@ class GangReconciler:
                 await self._tools.stop(loose, _no_match(message), soon=True)
             return Result(requeue_after=1.0)
         if prebuilt:
+            await self._writes.let_go_all(_ended(members))  # its maker may have deleted the Workload together with them
             message = f"Workload {split_key(key)[1]} does not exist yet; the group waits for it"
             self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
@@ -512,3 +512,8 @@ def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> Ke
         ended=all(pod.terminated for pod in members),
         held_back=any(pod.gated and not pod.deleting for pod in members),
     )
+
+
+def _ended(members: Sequence[ManagedPod]) -> Iterator[ManagedPod]:
+    """Yield members that are being deleted and run no more, or never had a node."""
+    return (pod for pod in members if pod.deleting and (pod.terminated or not pod.runnable))

@@ -424,6 +424,25 @@ async def test_a_prebuilt_workload_of_other_pods_is_out_of_sync(make: Callable[.
     assert status_of(world.workload_named("g"), "Finished") == ("True", "OutOfSync")
 
 
+@pytest.mark.parametrize(
+    ("phase", "goes"),
+    [
+        pytest.param("Succeeded", True, id="it has ended"),
+        pytest.param("", True, id="it never started"),
+        pytest.param("Running", False, id="it runs"),
+    ],
+)
+async def test_deleted_pods_need_no_prebuilt_workload_to_go(make: Callable[..., Pods], phase: str, goes: bool) -> None:
+    """A manager deletes the copies of a group's pods and of its Workload together."""
+    world = make(grouped("a", annotations=PREBUILT))
+    if phase:
+        world.client.change(PODS, "team/a", {"spec": {"schedulingGates": None}})
+        world.runs("a", phase=phase)
+    world.client.change(PODS, "team/a", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    await world.look(GROUP)
+    assert (world.names() == []) == goes
+
+
 # --- hostile
 
 

@@ -12,7 +12,12 @@ from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from kqueue.config import names
 from kqueue.config.declared import DeclaredKind
-from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE, DISPATCHER_BEST_DOMAIN, DISPATCHER_INCREMENTAL
+from kqueue.config.dispatchers import (
+    DISPATCHER_ALL_AT_ONCE,
+    DISPATCHER_BEST_DOMAIN,
+    DISPATCHER_INCREMENTAL,
+    problem_of,
+)
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
@@ -241,7 +246,7 @@ class MultiKueue(Section):
     worker_lost_timeout: Duration = timedelta(minutes=15)
     """Time after which a silent worker cluster counts as lost."""
     dispatcher_name: str = DISPATCHER_ALL_AT_ONCE
-    """The dispatcher that chooses the clusters."""
+    """The dispatcher that chooses the clusters: one of kqueue's, or another controller with a domain in its name."""
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
     best_domain_config: BestDomainConfig | None = None
     """Only with the dispatcher `kqueue.dev/best-domain`."""
@@ -254,6 +259,13 @@ class MultiKueue(Section):
         if rule := names.label_value(value):
             raise ValueError(rule)
         return value or "multikueue"
+
+    @field_validator("dispatcher_name")
+    @classmethod
+    def _dispatcher_may_exist(cls, value: str) -> str:
+        if rule := problem_of(value):
+            raise ValueError(rule)
+        return value
 
     @model_validator(mode="after")
     def _rules(self) -> Self:

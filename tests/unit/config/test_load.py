@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kqueue.config import ConfigFileError, Configuration, load, parse
-from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN
+from kqueue.config.dispatchers import DISPATCHER_BEST_DOMAIN, DISPATCHERS
 from kqueue.config.gangs import GangSettings
 from kqueue.config.gates import GATES
 from kqueue.errors import ConfigError
@@ -215,6 +215,30 @@ def test_values_are_read() -> None:
             "integrations.frameworks",
             "needs feature gate SparkApplicationIntegration",
             id="framework-behind-a-gate",
+        ),
+        pytest.param(
+            {"multiKueue": {"dispatcherName": "kqueue.dev/best-domian"}},
+            "multiKueue.dispatcherName",
+            "did you mean kqueue.dev/best-domain?",
+            id="misspelt-dispatcher",
+        ),
+        pytest.param(
+            {"multiKueue": {"dispatcherName": "incremental"}},
+            "multiKueue.dispatcherName",
+            "must be one of kueue.x-k8s.io/multikueue-dispatcher-all-at-once,",
+            id="dispatcher-without-a-domain",
+        ),
+        pytest.param(
+            {"multiKueue": {"dispatcherName": "kueue.x-k8s.io/multikueue-dispatcher-random"}},
+            "multiKueue.dispatcherName",
+            "a domain of its own",
+            id="dispatcher-in-a-domain-of-ours",
+        ),
+        pytest.param(
+            {"multiKueue": {"dispatcherName": "example.com/"}},
+            "multiKueue.dispatcherName",
+            "as in example.com/dispatcher",
+            id="dispatcher-without-a-name",
         ),
         pytest.param(
             {"multiKueue": {"incrementalDispatcherConfig": {}}},
@@ -621,3 +645,9 @@ def test_dialects_of_gangs_are_frameworks() -> None:
     assert (configuration.integrations.kinds(), configuration.warnings) == (frozenset(), ())
     assert features_for(configuration).gangs == ("pod", *GANG_DIALECTS)
     assert features_for(Configuration()).gangs == ("pod",)
+
+
+@pytest.mark.parametrize("name", [*DISPATCHERS, "example.com/dispatcher"])
+def test_dispatchers_of_kqueue_and_of_others_are_accepted(name: str) -> None:
+    """Another controller's dispatcher has a name with a domain of its own."""
+    assert read(multiKueue={"dispatcherName": name}).multi_kueue.dispatcher_name == name

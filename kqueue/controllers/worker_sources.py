@@ -20,8 +20,10 @@ from kqueue.runtime.transport import ClientSettings
 
 KUBECONFIG_FOLDER = Path("/etc/multikueue/kubeconfigs")
 """The folder of kubeconfigs that are files.  Source: Kueue."""
-_LINK = ClientSettings(call_timeout=10.0, attempts=2)
-"""A worker that does not answer is found out soon."""
+_ANSWER_MAX = 64 << 20
+"""The largest answer of a worker cluster, in bytes: a page of a list, with 500 copies of up to 130 KiB each."""
+_LINK = ClientSettings(call_timeout=10.0, attempts=2, answer_max=_ANSWER_MAX)
+"""A worker that does not answer, or answers without end, is found out soon."""
 
 
 class WorkerSources:

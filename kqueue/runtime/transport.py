@@ -22,6 +22,7 @@ from kqueue.errors import (
     ConfigError,
     NotFoundError,
     NotLeadingError,
+    ServerError,
     TooManyRequestsError,
     UnauthorizedError,
     UnreachableError,
@@ -65,6 +66,10 @@ class ClientSettings:
     """Requests at once after a quiet time, when `per_second` is set."""
     lanes: Mapping[Lane, LaneLimit] = field(default_factory=dict)
     """Limits that differ from the lanes' defaults."""
+    answer_max: int | None = None
+    """Largest answer in bytes; a larger one is an error.  None: no limit, for a server that is trusted.  Lines of
+    watches have a limit of their own.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +244,7 @@ class Transport:
         started, status = self._clock.monotonic(), 0
         try:
             async with await self._send(call, timeout) as response:
-                body = await response.read()
+                body = await self._body(call, response)
                 status = response.status
                 if status >= 300:
                     raise error_from_answer(call.what, status=status, headers=response.headers, body=body)
@@ -261,12 +266,34 @@ class Transport:
             if status == 200 and response.content_type == "application/json":
                 return Stream(response, call.what)
             async with response:
-                body = await response.read()
+                body = await self._body(call, response)
                 raise error_from_answer(call.what, status=status, headers=response.headers, body=body)
         except (aiohttp.ClientError, OSError) as e:
             raise self._unreachable(call, e) from e
         finally:
             self._report(call, status=status, started=started, attempt=1)
+
+    async def _body(self, call: Call, response: aiohttp.ClientResponse) -> bytes:
+        """Return the body of an answer.
+
+        Raises:
+            ServerError: it is larger than the limit; the connection is closed, and the rest is not read.
+        """
+        most = self.settings.answer_max
+        if most is None:
+            return await response.read()
+        pieces, size = list[bytes](), response.content_length or 0
+        if size <= most:
+            size = 0
+            async for piece in response.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                if size > most:
+                    break
+            else:
+                return b"".join(pieces)
+        response.close()
+        raise ServerError(f"{call.what}: an answer of more than {most >> 20} MiB", status=response.status)
 
     async def _send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         headers = {"Content-Type": call.content_type} if call.body is not None else {}

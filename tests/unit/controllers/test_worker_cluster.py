@@ -8,8 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
 
-from kqueue.clock import FakeClock
+from kqueue.api.wire import multikueue as api
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.clock import FakeClock, SystemClock
 from kqueue.controllers.resources import NAMESPACES, WORKLOADS
 from kqueue.controllers.worker_cluster import (
     WorkerCluster,
@@ -18,6 +22,7 @@ from kqueue.controllers.worker_cluster import (
     WorkerSourceError,
     WorkerTools,
 )
+from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import (
     ConfigError,
     ForbiddenError,
@@ -35,6 +40,8 @@ from kqueue.runtime.controller import Result
 from kqueue.runtime.kubeconfig_secret import InsecureKubeconfigError
 from tests.unit.controllers.builders import make_workload
 from tests.unit.controllers.fakes import FakeClient
+from tests.unit.runtime.conftest import eventually, serving
+from tests.unit.runtime.fake_server import FakeServer, endless
 
 COPY = make_workload("w", metadata={"labels": {"kueue.x-k8s.io/multikueue-origin": "west"}})
 
@@ -414,3 +421,42 @@ async def test_a_worker_that_answers_late_delays_nothing_else() -> None:
         await other.clock.advance(1)
         assert world.states == [(True, "Active")]
         assert other.steps == ["ns/w"]
+
+
+class EndlessServer(FakeServer):
+    """A worker whose answers do not end."""
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", endless())
+        return app
+
+
+class ReallyConnected(Connected):
+    """A cluster that is connected to with its kubeconfig."""
+
+    async def _connect(self, content: bytes) -> Any:
+        named = api.MultiKueueCluster(metadata=ObjectMeta(name="a"))
+        return await WorkerSources(self.server, "own", clock=SystemClock()).connect(named, content)
+
+
+async def test_a_worker_that_answers_without_end_is_lost() -> None:
+    """The manager reads no more than a limit of it, and tries again later as for each lost worker."""
+    async with serving(EndlessServer()) as server:
+        world = ReallyConnected()
+        world.content = kubeconfig(server.url)
+        async with world.running():
+            await eventually(lambda: "answer of more than 64 MiB" in world.cluster.message)
+
+        assert (world.cluster.link, world.cluster.reason) == (None, "ClientConnectionFailed")
+
+
+def kubeconfig(url: str) -> bytes:
+    """Return a kubeconfig for a server."""
+    told = {
+        "clusters": [{"name": "it", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "it", "user": "me"}}],
+        "current-context": "here",
+    }
+    return yaml.safe_dump(told).encode()

@@ -7,6 +7,7 @@ state, optimistic locking.  Faults wait in a queue; each request of their sort t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -55,6 +56,29 @@ async def drops(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
+
+
+def sends(body: bytes) -> Fault:
+    """Answer with these bytes."""
+
+    async def fault(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/json")
+
+    return fault
+
+
+def endless(code: int = 200) -> Fault:
+    """Answer with a body that does not end before the client closes the connection."""
+
+    async def fault(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=code, headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"[" * (1 << 16))
+        return response
+
+    return fault
 
 
 async def hangs(_: web.Request) -> web.StreamResponse:

@@ -17,7 +17,7 @@ from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.resources import LEASES, ResourceType
 from kqueue.runtime.transport import ClientSettings, RequestRecord
 from tests.unit.runtime.conftest import QUICK, Thing, eventually, running
-from tests.unit.runtime.fake_server import THINGS, FakeServer, answers, drops, hangs, html, status
+from tests.unit.runtime.fake_server import THINGS, FakeServer, answers, drops, endless, hangs, html, sends, status
 
 OpenClient = Callable[..., Client]
 
@@ -213,6 +213,30 @@ async def test_a_hung_server_is_given_up(server: FakeServer, open_client: OpenCl
 
     with pytest.raises(errors.UnreachableError, match="timed out"):
         await client.get_json(THINGS, "a", "ns")
+
+
+@pytest.mark.parametrize("code", [200, 404, 500])
+async def test_an_answer_without_end_is_given_up(server: FakeServer, open_client: OpenClient, code: int) -> None:
+    """The rest is not read: neither of an answer, nor of a refusal, nor of the refusal of a watch."""
+    client = open_client(ClientSettings(call_timeout=30.0, attempts=1, answer_max=1 << 20))
+    server.fail("get", endless(code))
+    server.fail("watch", endless(code if code != 200 else 410))
+
+    with pytest.raises(errors.ServerError, match=r"get things\S* ns/a: an answer of more than 1 MiB"):
+        await client.get_json(THINGS, "a", "ns")
+    with pytest.raises(errors.ServerError, match=r"watch things\S* ns: an answer of more than 1 MiB"):
+        await client.open_watch(THINGS, "ns", params={})
+
+
+async def test_an_answer_as_large_as_the_limit_is_read(server: FakeServer, open_client: OpenClient) -> None:
+    """One byte more is too much, and it is not read where the server says how much it sends."""
+    client = open_client(ClientSettings(attempts=1, answer_max=1 << 20))
+    for more in (0, 1):
+        server.fail("list", sends(b" " * (1 << 20) + b" " * more))
+
+    assert len(await client.list_page(THINGS, params={})) == 1 << 20
+    with pytest.raises(errors.ServerError, match="more than 1 MiB"):
+        await client.list_page(THINGS, params={})
 
 
 async def test_a_refused_connection_names_the_server(server: FakeServer) -> None:

@@ -9,7 +9,7 @@ import base64
 import functools
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -19,13 +19,17 @@ import yaml
 
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration
+from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE
 from kqueue.controllers import multikueue_setup, worker_sources
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerLink, WorkerTools
 from kqueue.runtime.client import Client
 from kqueue.runtime.kubeconfig import ClusterAccess
 from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL
+from tests.integration.doubles import playing
 from tests.sim.api_client import NONE, Faults, SimulatedClient
+from tests.sim.cluster_dispatch import EXTERNAL, ExternalDispatcher, LinkClient
+from tests.sim.custom import KINDS, custom_kinds_run
 from tests.sim.objects import (
     CLUSTER_QUEUES,
     FLAVORS,
@@ -43,6 +47,8 @@ from tests.sim.world import World, note_bugs
 
 CONTROLLER = "kueue.x-k8s.io/multikueue"
 WORKERS = ("east", "west")
+CUSTOM = ("train",)
+"""The custom kinds of the clusters, by the beginning of their objects' names."""
 LOST_SECONDS = 60
 """`workerLostTimeout` of the manager."""
 _OWN_NAMESPACE = "kueue-system"
@@ -141,7 +147,7 @@ class ManagerWorld(World):
         worker = self.workers[name]
         seed = f"{self.seed}/link-{name}-{len(clients)}"
         faults = self.controller.client.faults if self.controller is not None else self.faults
-        client = SimulatedClient(worker.api, self.clock, seed=seed, faults=faults)
+        client = LinkClient(worker, self.clock, seed=seed, faults=faults)
         client.partitioned = name in self.cut
         clients.append(client)
         return client
@@ -183,12 +189,23 @@ class ManagerWorld(World):
 class Clusters:
     """The three worlds."""
 
-    def __init__(self, seed: int | str, *, faults: Faults = NONE, job_sets: bool = False) -> None:
-        self.seed, self.clock = seed, FakeClock()
-        settings: dict[str, Any] = {"faults": faults, "job_sets": job_sets, "clock": self.clock}
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        faults: Faults = NONE,
+        job_sets: bool = False,
+        more_kinds: bool = False,
+        dispatcher: str = DISPATCHER_ALL_AT_ONCE,
+    ) -> None:
+        """`more_kinds`: JobSets, pods that are queued themselves, and training jobs, besides Jobs."""
+        self.seed, self.clock, self.dispatcher, self.more_kinds = seed, FakeClock(), dispatcher, more_kinds
+        settings: dict[str, Any] = {"faults": faults, "job_sets": job_sets or more_kinds, "clock": self.clock}
+        if more_kinds:
+            settings |= {"pods": True, "kinds": tuple(KINDS[prefix].framework for prefix in CUSTOM)}
         self.workers = {name: World(f"{seed}/{name}", tenancy=WORKER, **settings) for name in WORKERS}
         self.manager = ManagerWorld(seed, self.workers, tenancy=MANAGER, **settings)
-        self.manager.configured = _of_manager(self.manager.configured)
+        self.manager.configured = _of_manager(self.manager.configured, dispatcher)
 
     @property
     def worlds(self) -> dict[str, World]:
@@ -200,9 +217,9 @@ class Clusters:
         return " ".join(world.history.fingerprint() for world in self.worlds.values())
 
 
-def _of_manager(found: Configuration) -> Configuration:
+def _of_manager(found: Configuration, dispatcher: str) -> Configuration:
     checks = found.admission_checks.model_copy(update={"controllers": (CONTROLLER,)})
-    update = {"origin": "here", "worker_lost_timeout": timedelta(seconds=LOST_SECONDS)}
+    update = {"origin": "here", "worker_lost_timeout": timedelta(seconds=LOST_SECONDS), "dispatcher_name": dispatcher}
     return found.model_copy(
         update={"admission_checks": checks, "multi_kueue": found.multi_kueue.model_copy(update=update)}
     )
@@ -226,11 +243,17 @@ async def simulated_clusters(seed: int | str, **settings: Any) -> AsyncIterator[
     structlog.configure(processors=[functools.partial(note_bugs, clusters.manager)], cache_logger_on_first_use=False)
     try:
         with _simulated_links(clusters.manager):
-            for world in clusters.worlds.values():
-                await world.start()
-                world.start_controller()
-                await world.settle()
-            yield clusters
+            async with AsyncExitStack() as stack:
+                for world in clusters.worlds.values():
+                    await world.start()
+                    if clusters.more_kinds:
+                        await stack.enter_async_context(custom_kinds_run(world.api, clusters.clock, CUSTOM))
+                    world.start_controller()
+                    await world.settle()
+                if clusters.dispatcher == EXTERNAL:
+                    dispatcher = ExternalDispatcher(clusters.manager, WORKERS)
+                    await stack.enter_async_context(playing(dispatcher.run()))
+                yield clusters
             for world in clusters.worlds.values():
                 await world.stop()
     finally:

@@ -6,15 +6,19 @@ import contextlib
 from collections import defaultdict
 from typing import Any
 
+from kqueue.api import names
 from kqueue.errors import NotFoundError
 from kqueue.sandbox.api import JOB_SETS, JOBS, PODS, GroupVersionResource, Object
 from tests.sim import invariants
 from tests.sim.actor import END_SECONDS, REST_SECONDS, Actor, BrokenWorldError
 from tests.sim.api_client import NONE
-from tests.sim.clusters import LOST_SECONDS, Clusters
-from tests.sim.kinds import job_set
+from tests.sim.cluster_dispatch import nominate
+from tests.sim.clusters import CUSTOM, LOST_SECONDS, Clusters
+from tests.sim.custom import KINDS, adapter_of, kind_of, made, resource_of
+from tests.sim.kinds import group_of, workload_of_group
+from tests.sim.kinds_actor import KindsActor, members_of
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS
-from tests.sim.plan import End, Plan
+from tests.sim.plan import End, Plan, Step
 from tests.sim.reading import Breaches, Invariant
 from tests.sim.world import World, is_true, owner_of
 
@@ -63,25 +67,29 @@ class OneCluster:
             for job in running(world):
                 where[job].add(name)
                 self._ran[job].add(name)
-        self.moves = {job for job, names in self._ran.items() if len(names) > 1}
-        for job, names in where.items():
-            trusted = [name for name in names if now >= self._excused.get(name, -1.0)]
-            if len(names) > 1 and len(trusted) == len(names):
-                self.breaches.append(f"at t={now:.1f} {job} runs in {sorted(names)}")
+        self.moves = {job for job, clusters in self._ran.items() if len(clusters) > 1}
+        for job, clusters in where.items():
+            trusted = [name for name in clusters if now >= self._excused.get(name, -1.0)]
+            if len(clusters) > 1 and len(trusted) == len(clusters):
+                self.breaches.append(f"at t={now:.1f} {job} runs in {sorted(clusters)}")
 
 
 def running(world: World) -> set[str]:
-    """Return the names of the queued jobs with running pods that nobody has told to end."""
+    """Return the names of the queued jobs, pods and groups with running pods that nobody has told to end."""
     return {
-        pod["metadata"].get("labels", {}).get("jobset.sigs.k8s.io/jobset-name") or owner_of(pod)
+        pod["metadata"].get("labels", {}).get("jobset.sigs.k8s.io/jobset-name")
+        or owner_of(pod)
+        or group_of(pod)
+        or pod["metadata"]["name"]
         for pod in world.objects(PODS)
         if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
     }
 
 
-class ClustersActor(Actor):
+class ClustersActor(KindsActor):
     """One plan on three worlds."""
 
+    always, at_rest = ALWAYS, AT_REST
     named = "clusters"
 
     def __init__(self, clusters: Clusters, plan: Plan) -> None:
@@ -94,11 +102,10 @@ class ClustersActor(Actor):
 
     def check(self, which: tuple[Invariant, ...]) -> None:
         """Raise BrokenWorldError if an invariant is broken on a cluster, or between them."""
-        chosen = {Actor.always: ALWAYS, Actor.always + Actor.at_rest: ALWAYS + AT_REST}.get(which, which)
         found = list(self.once.breaches)
         for name, world in self.clusters.worlds.items():
-            found += [f"{name}: {told}" for told in invariants.breaches(world, chosen)]
-        if which != Actor.always:
+            found += [f"{name}: {told}" for told in invariants.breaches(world, which)]
+        if which != self.always:
             found += [f"copies: {told}" for told in self._copies()]
         if found:
             raise BrokenWorldError(self._replay(found))
@@ -113,26 +120,32 @@ class ClustersActor(Actor):
                     yield f"{cluster} has {copy['metadata']['name']}, which has ended or has no quota"
                 elif original["status"].get("clusterName", cluster) != cluster:
                     yield f"{cluster} has {copy['metadata']['name']}, which {original['status']['clusterName']} runs"
-            names = {name for name, end in self.plan.ends.items() if self._find(name) is not None}
             for resource in self._kinds(world):
                 for job in world.objects(resource):
-                    name = job["metadata"]["name"]
-                    if not job["metadata"].get("ownerReferences") and name not in names:
-                        yield f"{cluster} has job {name}, which is gone"
+                    name, labels = job["metadata"]["name"], job["metadata"].get("labels") or {}
+                    if names.MULTIKUEUE_ORIGIN_LABEL in labels and self.manager.find(resource, name) is None:
+                        yield f"{cluster} has {resource.plural}/{name}, which is gone"
 
     @staticmethod
     def _kinds(world: World) -> tuple[GroupVersionResource, ...]:
-        return (JOBS, JOB_SETS) if "jobset.x-k8s.io/jobset" in world.configured.integrations.frameworks else (JOBS,)
+        """Return the kinds of objects that the manager copies to a worker."""
+        enabled = world.configured.integrations.frameworks
+        custom = [resource_of(KINDS[prefix]) for prefix in CUSTOM if KINDS[prefix].framework in enabled]
+        job_sets = [JOB_SETS] if "jobset.x-k8s.io/jobset" in enabled else []
+        return (JOBS, *job_sets, *custom, PODS)
 
-    def _find(self, name: str) -> Object | None:
-        found = (self.manager.find(resource, name) for resource in self._kinds(self.manager))
-        return next((each for each in found if each is not None), None)
+    def _resource_of(self, name: str) -> GroupVersionResource:
+        kind = kind_of(name)
+        if kind is not None:
+            return resource_of(kind)
+        found = (kind for kind in self._kinds(self.manager) if self.manager.find(kind, name) is not None)
+        return next(found, JOBS)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    async def _do(self, step: Any) -> None:
+    async def _do(self, step: Step) -> None:
         self._start()
-        await super()._do(step)
+        await Actor._do(self, step)  # what must hold at any moment is looked at in all of them
 
     def _start(self) -> None:
         for world in self.clusters.worlds.values():
@@ -168,6 +181,7 @@ class ClustersActor(Actor):
         await self.repair()
         for _ in range(0, END_SECONDS, REST_SECONDS):
             await self._calm(REST_SECONDS)
+            await self.give_back_pods()
             if self.ends() == self.plan.ends:
                 break
         await self._calm(REST_SECONDS)
@@ -176,7 +190,7 @@ class ClustersActor(Actor):
         ends = self.ends()
         wrong = [f"{n} is {ends.get(n)}, not {end}" for n, end in self.plan.ends.items() if ends.get(n) != end]
         for cluster, world in self.clusters.workers.items():
-            left = [obj["metadata"]["name"] for r in (WORKLOADS, *self._kinds(world), PODS) for obj in world.objects(r)]
+            left = [obj["metadata"]["name"] for r in (WORKLOADS, *self._kinds(world)) for obj in world.objects(r)]
             wrong += [f"{cluster} still has {left}"] if left else []
         if wrong:
             raise BrokenWorldError(self._replay(wrong))
@@ -191,12 +205,12 @@ class ClustersActor(Actor):
             raise BrokenWorldError(self._replay([f"something is written at rest: changes {before}, then {after}"]))
 
     def _end(self, name: str) -> End:
-        found = self._find(name)
-        if found is None:
-            return End.GONE
-        if is_true(found, "Complete") or is_true(found, "Completed"):
-            return End.COMPLETE
-        return End.FAILED if is_true(found, "Failed") else End.WAITING
+        kind = kind_of(name)
+        found = self.manager.find(resource_of(kind), name) if kind is not None else None
+        if kind is None or found is None:
+            return super()._end(name)
+        ended = adapter_of(kind).finished(found)
+        return End.WAITING if ended is None else End.COMPLETE if ended.success else End.FAILED
 
     async def repair(self) -> None:
         """Mend networks, resume queues, and delete the endless jobs."""
@@ -208,26 +222,30 @@ class ClustersActor(Actor):
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
-    async def submit_job_set(self, name: str, **settings: Any) -> None:
-        """A user creates a JobSet."""
-        await self.manager.api.create(JOB_SETS, job_set(name, **settings), namespace=NAMESPACE)
+    async def submit_custom(self, name: str, **settings: Any) -> None:
+        """A user creates an object of a custom kind."""
+        await self._create(self._resource_of(name), name, made(name, **settings))
 
-    async def delete_job(self, name: str) -> None:
-        """A user deletes a Job or a JobSet."""
-        for resource in self._kinds(self.manager):
-            with contextlib.suppress(NotFoundError):
-                await self.manager.api.delete(resource, name, namespace=NAMESPACE)
+    async def nominate(self, name: str, clusters: tuple[str, ...]) -> None:
+        """Another client writes nominated clusters into the Workload of a job that waits for one."""
+        workload = self._workload_of(name)
+        if workload is not None and is_true(workload, "QuotaReserved") and not workload["status"].get("clusterName"):
+            await nominate(self.manager, workload, clusters)
+
+    def _workload_of(self, name: str) -> Object | None:
+        return self.manager.workload_of(name) or workload_of_group(self.manager, name)
 
     async def delete_copy_of_job(self, name: str) -> None:
-        """Someone deletes a job on the workers."""
+        """Someone deletes a job, or the pods of a group, on the workers."""
         for world in self.clusters.workers.values():
-            for resource in self._kinds(world):
+            pods = [(PODS, each["metadata"]["name"]) for each in members_of(world, name)]
+            for resource, each in pods or [(kind, name) for kind in self._kinds(world)]:
                 with contextlib.suppress(NotFoundError):
-                    await world.api.delete(resource, name, namespace=NAMESPACE)
+                    await world.api.delete(resource, each, namespace=NAMESPACE)
 
     async def delete_copy_of_workload(self, name: str) -> None:
         """Someone deletes a Workload on the workers."""
-        workload = self.manager.workload_of(name)
+        workload = self._workload_of(name)
         if workload is None:
             return
         for world in self.clusters.workers.values():

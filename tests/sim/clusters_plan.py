@@ -6,10 +6,11 @@ from typing import Any
 
 from kqueue.sandbox.topology_spec import RACK_LABEL
 from tests.sim.clusters import WORKERS
-from tests.sim.plan import Actions, Draft, End, Plan
+from tests.sim.kinds_plan import KindsDraft
+from tests.sim.plan import Actions, End, Plan
 
 
-class ClustersDraft(Draft):
+class ClustersDraft(KindsDraft):
     """A plan for several clusters."""
 
     def good_job(self) -> None:
@@ -45,9 +46,34 @@ class ClustersDraft(Draft):
             "gpus": c.choice((2, 8)),
             "run_seconds": c.choice((1, 5, 30)),
         }
-        name = self.name("set")
-        self.plan.ends[name] = End.COMPLETE
-        self.add("submit_job_set", name=name, **settings)
+        self._made("submit_job_set", "set", End.COMPLETE, **settings)
+
+    def single_pod(self) -> None:
+        """A pod that any worker can run."""
+        self._made("submit_pod", "pod", End.COMPLETE, gpus=self.chance.choice((1, 8)), **self._body())
+
+    def pods_of_a_group(self) -> None:
+        """A group of pods, in one role or two, that any worker can run."""
+        c = self.chance
+        roles = c.choice(((8, 8), (4, 4, 4), (2, 4)))
+        ranked = c.random() < 0.5
+        self._made("submit_group", "group", End.COMPLETE, roles=roles, ranked=ranked, fast=False, body=self._body())
+
+    def _body(self) -> dict[str, Any]:
+        c = self.chance
+        topology = c.choice((("required", RACK_LABEL), None))
+        return {"queue": "solo", "topology": topology, "run_seconds": c.choice((1, 5, 30, 100))}
+
+    def training_job(self) -> None:
+        """A training job that any worker can run."""
+        c = self.chance
+        sizes = {"pods": c.choice((1, 2, 4)), "gpus": c.choice((2, 8)), "run_seconds": c.choice((1, 5, 30, 100))}
+        self._made("submit_custom", "train", End.COMPLETE, queue="solo", topology=RACK_LABEL, **sizes)
+
+    def nominate(self) -> None:
+        """Append a nomination by another client than the dispatcher."""
+        clusters = self.chance.choice(((), WORKERS[:1], WORKERS[1:], ("nowhere",)))
+        self.on_a_job("nominate", clusters=clusters)
 
     def on_a_worker(self, action: str, **arguments: Any) -> None:
         """Append an action on one of the workers."""
@@ -90,8 +116,22 @@ _JOBS: Actions = (
     (lambda d: d.add("rest"), 2),
 )
 _WITH_JOB_SETS: Actions = (*_JOBS, (ClustersDraft.job_set, 20))
+_OF_ALL_KINDS: Actions = (
+    *_JOBS,
+    (ClustersDraft.job_set, 10),
+    (ClustersDraft.single_pod, 12),
+    (ClustersDraft.pods_of_a_group, 20),
+    (ClustersDraft.training_job, 12),
+    (ClustersDraft.nominate, 5),
+    (lambda d: d.add("give_back_pods"), 5),
+)
 
 
 def draw_clusters(seed: int | str, *, steps: int = 40, job_sets: bool = False) -> Plan:
     """Return the plan of a seed."""
     return ClustersDraft(seed).draw(steps, _WITH_JOB_SETS if job_sets else _JOBS)
+
+
+def draw_all_kinds(seed: int | str, *, steps: int = 40) -> Plan:
+    """Return the plan of a seed with Jobs, JobSets, pods, groups of pods and training jobs."""
+    return ClustersDraft(f"{seed}/kinds").draw(steps, _OF_ALL_KINDS)

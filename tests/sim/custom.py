@@ -248,11 +248,15 @@ async def doubles_run(clock: Clock, doubles: Sequence[CustomDouble]) -> AsyncIte
                 await task
 
 
+_DOUBLES: Mapping[str, Callable[[InProcess], CustomDouble]] = {
+    "train": lambda front: training_double.TrainingDouble(front, [KINDS["train"]]),
+    "wrap": lambda front: appwrapper_double.AppWrapperDouble(front, [KINDS["wrap"]]),
+    "app": lambda front: spark_double.SparkDouble(front, None),
+    "rayjob": lambda front: ray_double.KubeRay(front, ray_double.IN_ORDER),
+    "trainjob": lambda front: trainjob_double.TrainJobDouble(front),
+}
+"""The controllers by the first of their kinds."""
+
+
 def _doubles(front: InProcess, which: Sequence[str]) -> list[CustomDouble]:
-    if which is SECOND:
-        return [ray_double.KubeRay(front, ray_double.IN_ORDER), trainjob_double.TrainJobDouble(front)]
-    return [
-        training_double.TrainingDouble(front, [KINDS["train"]]),
-        appwrapper_double.AppWrapperDouble(front, [KINDS["wrap"]]),
-        spark_double.SparkDouble(front, None),
-    ]
+    return [make(front) for prefix, make in _DOUBLES.items() if prefix in which]

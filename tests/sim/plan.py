@@ -170,11 +170,11 @@ class Draft:
             self.plan.ends[name] = End.GONE
             self.add("delete_job", name=name)
 
-    def on_a_job(self, action: str) -> None:
+    def on_a_job(self, action: str, **arguments: Any) -> None:
         """Append an action on a Job."""
         name = self.some_job()
         if name is not None:
-            self.add(action, name=name)
+            self.add(action, name=name, **arguments)
 
     # --- tenants, nodes, strangers
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.sim.api_client import NONE, ROUGH, Faults
-from tests.sim.chosen import SELDOM, SLOW, seeds
+from tests.sim.chosen import SELDOM, SLOW, few_seeds, seeds
+from tests.sim.cluster_dispatch import DISPATCHERS
 from tests.sim.clusters import LOST_SECONDS, Clusters, simulated_clusters
 from tests.sim.clusters_actor import ClustersActor, running
-from tests.sim.clusters_plan import draw_clusters
+from tests.sim.clusters_plan import draw_all_kinds, draw_clusters
 from tests.sim.objects import job
 from tests.sim.plan import End, Plan
 
 
-async def lived(seed: int, plan: Plan, faults: Faults, *, job_sets: bool = False) -> tuple[Clusters, ClustersActor]:
+async def lived(seed: int, plan: Plan, faults: Faults, **settings: Any) -> tuple[Clusters, ClustersActor]:
     """Three worlds that a plan was carried out on."""
-    async with simulated_clusters(seed, faults=faults, job_sets=job_sets) as clusters:
+    async with simulated_clusters(seed, faults=faults, **settings) as clusters:
         actor = ClustersActor(clusters, plan)
         await actor.run()
         return clusters, actor
@@ -36,6 +39,16 @@ async def test_whatever_happens_clusters_run_each_job_once(seed: int) -> None:
 async def test_job_sets_run_in_one_of_the_clusters_beside_jobs(seed: int) -> None:
     """The same with JobSets, whose child Jobs and pods are the worker's alone."""
     await lived(seed, draw_clusters(seed, job_sets=True), NONE if seed % 3 == 0 else ROUGH, job_sets=True)
+
+
+@pytest.mark.parametrize("seed", few_seeds("", "0,1,2,3,4,5,6,7"))
+@pytest.mark.parametrize("dispatcher", DISPATCHERS)
+async def test_dispatchers_send_clusters_all_kinds(seed: int, dispatcher: str) -> None:
+    """The same with single pods, groups of pods, JobSets and training jobs, for each dispatcher, whose nominations other
+    clients change.
+    """
+    faults = NONE if seed % 3 == 0 else ROUGH
+    await lived(seed, draw_all_kinds(seed), faults, more_kinds=True, dispatcher=dispatcher)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(5, marks=SELDOM)])

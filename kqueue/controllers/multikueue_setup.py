@@ -162,6 +162,7 @@ class _Parts:
             on_answer=lambda key: self.of_workloads.enqueue(key),
             answer_within=policy.answer_within,
             patience=policy.patience,
+            workloads=watches.workloads.store.values,
         )
         self.view = self._make_view()
         reports = MultiKueueReports(manager.recorder(Reporter.WORKLOADS), manager.metrics.cluster_queue)

@@ -68,10 +68,12 @@ class WorkerAnswers:
         on_answer: Callable[[str], object],
         answer_within: timedelta,
         patience: timedelta,
+        workloads: Callable[[], Iterable[wire.Workload]],
         post: Callable[[WorkerLink, Question], Awaitable[Any]] = _post,
     ) -> None:
         """`on_answer` is called with the key of each Workload for which a cluster has answered, or has not in time;
-        `patience` is the time after which a workload that was sent to a cluster is not counted there any more.
+        `patience` is the time after which a workload that was sent to a cluster is not counted there any more;
+        `workloads` returns those of the manager, of which former processes have sent some.
         """
         self._clusters, self._clock, self._on_answer, self._post = clusters, clock, on_answer, post
         self._seconds = answer_within.total_seconds()
@@ -81,7 +83,9 @@ class WorkerAnswers:
         self._waiting: dict[tuple[str, str], set[str]] = {}
         """Keys of the Workloads that wait for an answer, by digest and cluster."""
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._in_flight = InFlight(patience)
+        self._in_flight, self._workloads = InFlight(patience), workloads
+        self._has_read = False
+        """Whether the workloads that former processes have sent are noted."""
 
     async def run(self) -> None:
         """End all questions when cancelled."""
@@ -96,6 +100,7 @@ class WorkerAnswers:
     def answered(self, facts: MultiKueueFacts) -> MultiKueueFacts:
         """Return the facts with the answers that the decision needs; clusters without a fresh one are asked."""
         uid, now = facts.workload.metadata.uid, facts.now
+        self._read_sent()
         for remote in facts.remotes:
             if remote.is_true(names.CONDITION_QUOTA_RESERVED):
                 self._in_flight.settled(uid, remote.cluster, now)
@@ -108,6 +113,17 @@ class WorkerAnswers:
             if (asked.digest, cluster) not in self._answers:
                 self._ask(asked, cluster).add(key)
         return replace(facts, answers=self._known(asked, facts.workload, clusters))
+
+    def _read_sent(self) -> None:
+        """Note, once, the workloads that wait on clusters to which former processes have sent them."""
+        if self._has_read:
+            return
+        self._has_read = True
+        now = self._clock.now()
+        for workload in self._workloads():
+            nominated = workload.status.nominated_cluster_names
+            if nominated and model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+                self._in_flight.found(workload.metadata.uid, nominated, _pods(workload), now)
 
     def decided(self, facts: MultiKueueFacts, nominated: Collection[str]) -> None:
         """Note the clusters to which a workload is sent."""

@@ -457,7 +457,7 @@ class _Cycle:
         key = (*map(id, same), entry.profile)
         known = self.placed.get(key)
         if known is None:
-            known = self.placed[key] = same, (_with_domains(entry), tuple(quality_of(entry)))
+            known = self.placed[key] = same, (with_domains(entry), tuple(quality_of(entry)))
         return known[1]
 
     def _charge(self, entry: NominatedHead) -> None:
@@ -577,7 +577,8 @@ def _left_to_lenders(entry: NominatedHead) -> Wait:
     return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, lent)
 
 
-def _with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
+def with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
+    """Return the pod sets of an entry with the domains that were found for them."""
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
     return tuple([assigned.placed(domains.get(assigned.name)) for assigned in entry.assignment.pod_sets])
 

@@ -7,8 +7,8 @@ question costs one look, and some more to count how many such workloads fit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -26,7 +26,8 @@ from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Target
 from kqueue.core.topology.result import LevelQuality
 from kqueue.core.why import Trials
-from kqueue.core.workload import Admission, Head
+from kqueue.core.why.quality import pods_left
+from kqueue.core.workload import Admission, Head, TopologyView
 from kqueue.errors import ConfigError
 from kqueue.model.pending import Pending
 from kqueue.visibility.explained import Audience
@@ -60,6 +61,8 @@ class _Outlook:
     ahead: int = 0
     room: int = 0
     borrows: bool = False
+    domains: JSON = field(default_factory=dict)
+    """The domains that it would use, as they are shown; empty: it would use none."""
 
 
 class PlacementView:
@@ -124,6 +127,7 @@ class PlacementView:
         await pace.step()
         if isinstance(found.decision, Admit):
             found.borrows = _borrows(world, found.decision.admission)
+            found.domains = _domains(found.decision, world.snapshot.topologies)
             found.room = await self._room(trials, head, pace)
         self._hold(found)
         return found
@@ -178,7 +182,7 @@ class PlacementView:
         match decision:
             case Admit():
                 shown |= {"start": "Now", "message": "it fits", "room": found.room, "borrows": found.borrows}
-                shown |= _domains(decision)
+                shown |= found.domains
             case Preempt():
                 count = len(decision.targets)
                 shown |= {
@@ -236,19 +240,36 @@ def _borrows(world: PlannedState, admission: Admission) -> bool:
     )
 
 
-def _domains(decision: Admit) -> JSON:
-    """Return used domains and the fewest possible, over all searches, and the level of the first one."""
+def _domains(decision: Admit, topologies: Mapping[str, TopologyView]) -> JSON:
+    """Return used domains and the fewest possible, over all searches, the level of the first one, and the pods that
+    its domains could still hold.
+    """
     asked = [p.request.topology for p in decision.head.pod_sets]
     named = {level for request in asked for level in (request.required, request.preferred) if level}
     counted = [_level(quality.levels, named) for quality in decision.quality if quality.levels]
     if not counted:
         return {}
-    used = sum(one.used for one in counted)
-    return {
-        "level": counted[0].level,
+    used, level = sum(one.used for one in counted), counted[0].level
+    shown: JSON = {
+        "level": level,
         "domains": used,
         "fewestDomains": min(used, sum(one.lower_bound for one in counted)),
     }
+    left = _pods_left(decision, topologies, level)
+    return shown if left is None else {**shown, "podsLeft": left}
+
+
+def _pods_left(decision: Admit, topologies: Mapping[str, TopologyView], level: str) -> int | None:
+    """Return how many more pods the used domains could hold; None: not known.  Pod sets in other flavors than the first
+    placed one are left out.
+    """
+    placed = [each for each in decision.admission.pod_sets if each.topology is not None and each.topology.domains]
+    flavors = [next((f for f in each.flavors.values() if f in topologies), "") for each in placed]
+    if not placed or not flavors[0]:
+        return None
+    places = {e.name: e.topology for e, f in zip(placed, flavors, strict=True) if f == flavors[0] and e.topology}
+    requests = [pod_set.request for pod_set in decision.head.pod_sets]
+    return pods_left(topologies[flavors[0]], requests, places, level)
 
 
 def _level(levels: Sequence[LevelQuality], named: set[str]) -> LevelQuality:

@@ -46,6 +46,7 @@ class PlacementAnswer(Struct, frozen=True, kw_only=True):
         message: why, for people.
         level: the level at which the domains are counted; the widest one that the gang asks for.
         domains: domains that the gang would use; no placement could use less than `fewest_domains`.
+        pods_left: how many more pods of the gang the domains that it would use could hold.
         room: how many of such gangs fit now, one after the other, counted up to a limit.
         preempts: how many workloads would be preempted; `preempted` are the first ones.
         borrows: whether the queue would borrow quota.
@@ -59,6 +60,7 @@ class PlacementAnswer(Struct, frozen=True, kw_only=True):
     level: str = ""
     domains: int = 0
     fewest_domains: int = 0
+    pods_left: int | None = None
     room: int = 0
     preempts: int = 0
     preempted: tuple[PreemptedWorkload, ...] = ()

@@ -58,7 +58,7 @@ class Trials:
         entry = self.starts(head)
         if entry is None:
             return None
-        admission = Admission(queue=head.queue, pod_sets=entry.assignment.pod_sets, known_usage=entry.usage)
+        admission = Admission(queue=head.queue, pod_sets=cycle.with_domains(entry), known_usage=entry.usage)
         return Admit(head=head, admission=admission, quality=tuple(cycle.quality_of(entry)))
 
     def starts(

@@ -56,6 +56,7 @@ class ClusterAnswer:
         asked_at: the time of the question; None: it was not asked.
         level: the level at which domains are counted; empty: the workload asks for no topology.
         domains: domains that the workload would use, of which `fewest` are the least.
+        left: pods of the workload that these domains could still hold; None: not known.
         room: how many such workloads fit now, one after the other.
         preempts: workloads that would be preempted, of which `preempted` names some.
         borrows: whether the queue would borrow quota.
@@ -69,6 +70,7 @@ class ClusterAnswer:
     level: str = ""
     domains: int = 0
     fewest: int = 0
+    left: int | None = None
     room: int = 0
     preempts: int = 0
     preempted: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ def read_answer(found: Any, asked_at: datetime) -> ClusterAnswer:
         level=_text(placement.level)[:_LONGEST_NAME],
         domains=max(fewest, _whole(placement.domains)),
         fewest=fewest,
+        left=None if placement.pods_left is None else _whole(placement.pods_left),
         room=max(1, _whole(placement.room)) if start is Start.NOW else 0,
         preempts=max(1, _whole(placement.preempts)) if start is Start.AFTER_PREEMPTION else 0,
         preempted=tuple(
@@ -148,13 +151,16 @@ class _Sent:
     pods: int
     at: datetime
     settled: datetime | None = None
+    was_found: bool = False
+    """Whether `at` is the time at which this process read about it."""
 
 
 class InFlight:
     """Workloads that were sent to clusters and that an answer of these clusters may not know yet.
 
     An entry ends when a question was asked after the cluster gave its copy quota, when the workload is sent elsewhere
-    before, or after a while.  The ledger is advice: without it several gangs would be sent to the same free domain.
+    before, or after a while.  The ledger is advice: without it several gangs would be sent to the same free domain.  It
+    follows from the nominated clusters of Workloads: a process that begins takes those for sent just now.
     """
 
     def __init__(self, lasts: timedelta) -> None:
@@ -182,10 +188,17 @@ class InFlight:
         if entry is not None and entry.settled is None:
             entry.settled = now
 
+    def found(self, uid: str, clusters: Collection[str], pods: int, now: datetime) -> None:
+        """Note the clusters to which a former process has sent a workload, at a time that is not known."""
+        for cluster in clusters:
+            entry = _Sent(max(1, pods), now, was_found=True)
+            self._sent.setdefault(cluster, {}).setdefault(uid, entry)
+
     def last(self, uid: str, now: datetime) -> datetime | None:
-        """Return when a workload was sent to a cluster last; None: not within the time of an entry."""
+        """Return when a workload was sent to a cluster last; None: not within the time of an entry, or not known."""
         entries = [found for of_cluster in self._sent.values() if (found := of_cluster.get(uid)) is not None]
-        return max((entry.at for entry in entries if entry.at + self._lasts > now), default=None)
+        known = (entry.at for entry in entries if not entry.was_found)
+        return max((at for at in known if at + self._lasts > now), default=None)
 
     def ahead(self, cluster: str, uid: str, pods: int, asked_at: datetime, now: datetime) -> int:
         """Return how many workloads of so many pods the entries of others make up that the answer does not know."""

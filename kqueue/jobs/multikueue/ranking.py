@@ -42,6 +42,7 @@ def rank(answer: ClusterAnswer) -> tuple[object, ...]:
         answer.domains,
         answer.preempts,
         answer.borrows,
+        (answer.left is None, answer.left or 0),
         answer.at or _LATEST,
         answer.ahead,
     )

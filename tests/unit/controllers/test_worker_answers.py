@@ -34,15 +34,23 @@ class AskingWorld(MultiKueueWorld):
         super().__init__(clusters="".join(says), dispatcher=DISPATCHER_BEST_DOMAIN)
 
     def asking(self) -> dict[str, Any]:
+        self.begin_anew()
+        return {
+            "answered": lambda facts: self.answers.answered(facts),
+            "decided": lambda facts, nominated: self.answers.decided(facts, nominated),
+        }
+
+    def begin_anew(self) -> None:
+        """A new process has no memory of the former one."""
         self.answers = WorkerAnswers(
             {name: worker.cluster for name, worker in self.workers.items()},
             self.clock,
             on_answer=self.told.append,
             answer_within=2 * SECOND,
             patience=30 * SECOND,
+            workloads=self.workloads.values,
             post=self._post,
         )
-        return {"answered": self.answers.answered, "decided": self.answers.decided}
 
     async def _post(self, link: WorkerLink, question: JSON) -> Any:
         self.asked.append((link.cluster, question))
@@ -112,6 +120,24 @@ async def test_two_gangs_and_one_free_domain_in_each_cluster() -> None:
     await world.one_more("u")
     assert (first, world.nominated("v"), world.nominated("u")) == (["a"], ["b"], ["a"])
     assert sorted(name for name, _ in world.asked) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "second"),
+    [
+        pytest.param(0, "b", id="it takes the room"),
+        pytest.param(30, "a", id="the patience is over, and the answer counts"),
+    ],
+)
+async def test_a_killed_controller_has_sent_the_first_gang(seconds: int, second: str) -> None:
+    """The next process knows from its Workload that the gang is on its way, and sends no other one to the same rack."""
+    world = AskingWorld(a=NOW_ONE, b=NOW_ONE)
+    first = await world.decided()
+    world.begin_anew()
+    await world.step()
+    await world.clock.advance(seconds)
+    await world.one_more("v")
+    assert (first, world.nominated("v")) == (["a"], [second])
 
 
 async def test_a_silent_cluster_is_waited_for_two_seconds() -> None:

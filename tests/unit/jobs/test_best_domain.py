@@ -34,7 +34,9 @@ NEVER, LATER, AFTER = answer(Start.NEVER), answer(Start.LATER), answer(Start.AFT
 # --- ranking ----------------------------------------------------------------------------------------------------------
 
 BEST_FIRST = [
-    pytest.param(NOW_ONE, id="now, in the fewest domains"),
+    pytest.param(answer(left=0, ahead=9), id="now, in the fewest domains, which are full then"),
+    pytest.param(answer(left=2), id="two more pods fit there"),
+    pytest.param(NOW_ONE, id="how many more fit is not known"),
     pytest.param(answer(ahead=3), id="others wait there"),
     pytest.param(answer(borrows=True), id="with quota of others"),
     pytest.param(answer(domains=2, fewest=2), id="no placement uses fewer, but two"),

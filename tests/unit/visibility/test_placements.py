@@ -89,6 +89,7 @@ async def test_one_that_fits_starts_now_and_its_room_is_counted(asked: Asked) ->
     for _ in range(2):
         answer = await asked.ask(cpus=3)
         assert only(answer, "kind", "start", "room", "borrows", "waitingAhead") == ["Placement", "Now", 3, False, 0]
+        assert "podsLeft" not in answer
     assert (await asked.ask(cpus=10))["room"] == 1
     assert (await asked.ask(cpus="1m"))["room"] == 16  # it is counted no further
     assert await asked.world.cycle() is False
@@ -183,11 +184,30 @@ async def test_domains_are_counted_at_the_level_of_the_gang(asked: Asked) -> Non
     one = await asked.ask(gang(2, required="rack"))
     two = await asked.ask(gang(4, preferred="rack"))
     none = await asked.ask(gang(4, required="rack"))
-    fields = ("start", "level", "domains", "fewestDomains", "room")
-    assert only(one, *fields) == ["Now", "rack", 1, 1, 2]
-    assert only(two, *fields) == ["Now", "rack", 2, 2, 1]
+    fields = ("start", "level", "domains", "fewestDomains", "podsLeft", "room")
+    assert only(one, *fields) == ["Now", "rack", 1, 1, 0, 2]
+    assert only(two, *fields) == ["Now", "rack", 2, 2, 0, 1]
     assert none["start"] == "Never"
     assert read_answer(one, asked.world.clock.now()).start is Start.NOW
+
+
+@pytest.mark.parametrize("asked", [racks()], indirect=True)
+async def test_pods_that_still_fit_the_domains_of_a_gang_are_counted(asked: Asked) -> None:
+    """Of the racks in use, after all pods of the gang; a leader takes room, too, and nothing stays reserved."""
+    for name, rack in (("h1", "r1"), ("h2", "r1"), ("h3", "r2")):
+        put_node(asked.world, name, rack)
+    spec = make_workload(cpus=1, pods=5)["spec"]
+    spec["podSets"][0]["topologyRequest"] = {"required": "rack"}
+    leader = make_workload(cpus=2)["spec"]["podSets"][0] | {"name": "leader", "topologyRequest": {"required": "rack"}}
+
+    alone = [(await asked.ask({"spec": spec}))["podsLeft"] for _ in range(2)]
+    spec["podSets"].append(leader)
+    for each in spec["podSets"]:
+        each["topologyRequest"]["podSetGroupName"] = "all"
+    led = await asked.ask({"spec": spec})
+
+    assert (alone, led["podsLeft"]) == ([3, 3], 1)
+    assert read_answer(led, asked.world.clock.now()).left == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kqueue.cli.app import build
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
-from kqueue.config.policy import Integrations
+from kqueue.config.policy import ClusterProfile, ExecConfig, Integrations
 from kqueue.jobs import ancestry
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.unmanaged import kinds_not_queued
@@ -68,6 +68,16 @@ EVERYTHING: Object = {
         "objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "1h"}},
     },
     "env": [{"name": "KQUEUE_TIMING_AUDIT_INTERVAL", "value": "60s"}],
+    "controller": {
+        "extraVolumes": [
+            {"name": "plugins", "image": {"reference": "registry.example.com/auth:1"}},
+            {"name": "kubeconfigs", "secret": {"secretName": "workers"}},
+        ],
+        "extraVolumeMounts": [
+            {"name": "plugins", "mountPath": "/opt/plugins", "readOnly": True},
+            {"name": "kubeconfigs", "mountPath": "/etc/multikueue/kubeconfigs", "readOnly": True},
+        ],
+    },
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "system", "operator": "Exists"}],
     "priorityClassName": "",
@@ -152,7 +162,7 @@ NEW_VALUES: Object = {
     "topologySpreadConstraints": None,
     "serviceAnnotations": None,
     "preflight": None,
-    "controller": {"livenessProbe": None, "readinessProbe": None},
+    "controller": {"livenessProbe": None, "readinessProbe": None, "extraVolumes": None, "extraVolumeMounts": None},
     "webhook": {"livenessProbe": None, "readinessProbe": None},
 }
 """What values of an older chart do not have."""
@@ -289,6 +299,13 @@ def test_helm_lint_has_nothing_to_say() -> None:
     assert (done.returncode, said) == (0, [])
 
 
+def profiles(**program: Any) -> Object:
+    """Values with one program that gives credentials of clusters."""
+    full = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/opt/plugins/auth", "interactiveMode": "Never"}
+    provider = {"name": "cloud", "execConfig": {**full, **program}}
+    return {"configuration": {"multiKueue": {"clusterProfile": {"accessProviders": [provider]}}}}
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -306,6 +323,21 @@ def test_helm_lint_has_nothing_to_say() -> None:
             {"configuration": {"featureGates": {"PartialAdmission": "on"}}}, "got string, want boolean", id="a gate that is no boolean"
         ),
         pytest.param({"env": [{"name": "A", "value": 1}]}, "'/env/0/value': got number, want string", id="a number in env"),
+        pytest.param({"controller": {"extraVolumes": [{"name": "scratch", "emptyDir": {}}]}}, "'not' failed", id="a volume of the chart's own"),
+        pytest.param({"controller": {"extraVolumes": [{"name": "a"}]}}, "minProperties", id="a volume without a source"),
+        pytest.param(
+            {"controller": {"extraVolumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]}},
+            "controller.extraVolumes: a is given twice", id="two volumes of a name"),
+        pytest.param(
+            {"controller": {"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]}},
+            "controller.extraVolumeMounts: a is no volume", id="a mount of no volume"),
+        pytest.param(
+            {"controller": {"extraVolumeMounts": [{"name": "a", "mountPath": "/etc/kqueue/config.yaml"}]}},
+            "'/controller/extraVolumeMounts/0/mountPath': 'not' failed", id="a mount over the configuration"),
+        pytest.param({"controller": {"extraVolumeMounts": {"name": "a"}}}, "got object, want array", id="mounts that are no list"),
+        pytest.param(profiles(command=""), "/execConfig/command'", id="a program without a name"),
+        pytest.param(profiles(arguments=["a"]), "'arguments' not allowed", id="a field that no program has"),
+        pytest.param(profiles(interactiveMode="Yes"), "value must be one of 'Never', 'IfAvailable', 'Always'", id="how a program may ask"),
         pytest.param({"image": {"tag": "a/b"}}, "'/image/tag': 'a/b' does not match", id="a tag with a slash"),
         pytest.param({"image": {"digest": "abc"}}, "'/image/digest'", id="a digest that is none"),
         pytest.param({"nameOverride": "Batch_Q"}, "'/nameOverride': 'Batch_Q' does not match", id="a name that is none"),
@@ -404,6 +436,20 @@ def test_the_schema_knows_every_framework() -> None:
     integrations = schema["properties"]["configuration"]["properties"]["integrations"]
 
     assert integrations["properties"]["frameworks"]["items"]["enum"] == [*FRAMEWORKS, *GANG_DIALECTS]
+
+
+def test_the_schema_knows_the_settings_of_cluster_profiles() -> None:
+    """And no other; what it takes, the processes take."""
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["configuration"]["properties"]
+    shown = schema["multiKueue"]["properties"]["clusterProfile"]
+    program = shown["properties"]["accessProviders"]["items"]["properties"]["execConfig"]
+    full = profiles(args=["a"], env=[{"name": "A", "value": "b"}], installHint="x", provideClusterInfo=True)
+
+    for model, part in ((ClusterProfile, shown), (ExecConfig, program)):
+        assert set(part["properties"]) == {field.alias or name for name, field in model.model_fields.items()}
+    read = parse(configuration(objects(full)), source="test")
+    assert read.multi_kueue.cluster_profile is not None
+    assert read.multi_kueue.cluster_profile.access_providers[0].exec_config.args == ("a",)
 
 
 def granted(role: Object) -> dict[tuple[str, str], set[str]]:

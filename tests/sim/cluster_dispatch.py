@@ -85,7 +85,7 @@ class ExternalDispatcher:
             await self._manager.clock.sleep(_LOOK_SECONDS)
 
     async def _look(self, workload: Object) -> None:
-        status, uid = workload["status"], workload["metadata"]["uid"]
+        status, uid = workload.get("status") or {}, workload["metadata"]["uid"]
         waits = is_true(workload, "QuotaReserved") and not is_true(workload, "Finished")
         if not waits or status.get("clusterName"):
             self._since.pop(uid, None)

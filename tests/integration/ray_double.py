@@ -2,8 +2,8 @@
 
 A RayCluster that is not suspended has a head pod and the pods of its worker groups.  A RayJob has a RayCluster, with its
 labels and annotations, and then a Job that submits it; both end with it and while it is suspended.  A RayService has a
-RayCluster that follows its spec.  A cluster with fault tolerance clears Redis by a Job after its pods, before it is
-gone.  Source: KubeRay's documentation.
+RayCluster that follows its spec, but for the numbers of workers that an autoscaler sets.  A cluster with fault
+tolerance clears Redis by a Job after its pods, before it is gone.  Source: KubeRay's documentation.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class KubeRay(CustomDouble):
             return
         name = f"{meta['name']}-cluster"
         cluster = await self._ensure_cluster("RayService", obj, name, spec)
-        if cluster["spec"] != spec:
+        if _followed(cluster["spec"]) != _followed(spec):
             path = f"{collection(ROWS['RayCluster'], meta['namespace'])}/{name}"
             cluster = await self.ask("PUT", path, {**cluster, "spec": spec})
         ready = cluster.get("status", {}).get("state") == "ready" and not spec.get("suspend")
@@ -158,6 +158,14 @@ class KubeRay(CustomDouble):
                 if error.status != 404:
                     raise
         return gone
+
+
+def _followed(spec: Object) -> Object:
+    """The spec of a cluster without what its service leaves to an autoscaler."""
+    if not spec.get("enableInTreeAutoscaling"):
+        return spec
+    groups = [{k: v for k, v in group.items() if k != "replicas"} for group in spec.get("workerGroupSpecs") or ()]
+    return {**spec, "workerGroupSpecs": groups}
 
 
 def pods_of(obj: Object) -> Iterator[Object]:

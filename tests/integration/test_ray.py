@@ -201,12 +201,12 @@ async def test_a_ray_service_is_stopped_and_started_and_clears_redis_at_its_end(
 
 
 @pytest.mark.proves("Ray", "workload slices")
-@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", pytest.param("RayService", marks=pytest.mark.seldom)])
 async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_path: Path, kind: str) -> None:
-    """As its autoscaler has it, also below a RayJob: added workers wait for their quota, and no other pod is
+    """As its autoscaler has it, also below a RayJob or RayService: added workers wait for their quota, and no other pod is
     touched.
     """
-    others = {"RayCluster": 1, "RayJob": 2}[kind]  # the head, and what submits the job
+    others = {"RayCluster": 1, "RayJob": 2, "RayService": 1}[kind]  # the head, and what submits the job
 
     def running_pods(found: Object) -> set[str]:
         return {p["metadata"]["uid"] for p in found["items"] if p["status"].get("phase") == "Running"}

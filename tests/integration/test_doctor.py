@@ -93,6 +93,7 @@ async def no_canary(cluster: Cluster, road: Road) -> None:
         assert (await cluster.get(collection))["items"] == []
 
 
+@pytest.mark.proves("Deployment", "switched off")
 async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_plane: Plane, tmp_path: Path) -> None:
     """Each step says what it found, the canary goes the whole way and leaves nothing; what fails is the exit code."""
     cluster = either_plane.cluster

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kqueue.controllers.leftovers import Left, Leftover, of_kind
@@ -17,7 +19,8 @@ from kqueue.operations.removal.survey import Scope, still_registered, survey
 from kqueue.runtime.resources import ResourceType
 from tests.unit.cli.test_uninstall import IN_GANG, MUTATING, Pages, owned, pod
 from tests.unit.controllers.kinds_world import CUSTOM, ON, RAY_FOREVER, SPARK, TRAIN, WRAPPER, make, whole
-from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.builders import JSON, make_job
+from tests.unit.jobs.test_jobset import make_jobset, replicated
 from tests.unit.jobs.test_leader_worker_set import made as serving_set
 from tests.unit.webhooks.test_configuration import TARGET
 from webhooks.configuration import WebhookScope, webhook_configurations
@@ -27,6 +30,13 @@ from webhooks.routes import routes
 P = "kueue.x-k8s.io/"
 EACH = pytest.mark.parametrize("framework", CUSTOM)
 LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
+BATCH: dict[str, Callable[..., JSON]] = {
+    "batch/job": make_job,
+    "jobset.x-k8s.io/jobset": lambda **spec: make_jobset(replicated(), **spec),
+}
+"""The kinds that are no custom kinds and are held by a flag, with a function that makes an object."""
+HELD = (*CUSTOM, *BATCH)
+"""The frameworks of all kinds that are held by a flag."""
 READ = {"resourceVersion": "7"}
 ENDED: dict[str, JSON] = {
     TRAIN: {"conditions": [{"type": "Complete", "status": "True"}]},
@@ -103,12 +113,17 @@ def of_replica(leader: bool) -> JSON:
     )
 
 
+def held(framework: str, *, suspend: bool = True) -> JSON:
+    """Return an object of a kind that is held by a flag."""
+    return BATCH[framework](suspend=suspend) if framework in BATCH else make(framework, suspend=suspend)
+
+
 class Cluster(Pages):
-    """Has one held object of every custom kind, and the webhooks of these frameworks."""
+    """Has one held object of every kind that is held by a flag, and the webhooks of these frameworks."""
 
     def __init__(self, frameworks: tuple[str, ...] = ()) -> None:
         super().__init__([of_replica(True), of_replica(False)])
-        self._objects = {resource_of(BY_FRAMEWORK[framework]): make(framework) for framework in CUSTOM}
+        self._objects = {resource_of(BY_FRAMEWORK[framework]): held(framework) for framework in HELD}
         scope = WebhookScope(frameworks=frameworks, own_namespace="kueue-system")
         self._mutating = [each for each in webhook_configurations(TARGET, scope) if each["kind"] == MUTATING.kind]
         self.patched: list[str] = []
@@ -119,12 +134,18 @@ class Cluster(Pages):
         found = self._objects.get(resource)
         return [] if found is None else [{**found, "metadata": {**found["metadata"], **READ}}]
 
+    async def list_page(self, resource: ResourceType, *args: Any, **more: Any) -> bytes:
+        found = self._objects.get(resource)
+        if found is None:
+            return await super().list_page(resource, *args, **more)
+        return msgspec.json.encode({"items": [{**found, "metadata": {**found["metadata"], **READ}}], "metadata": {}})
+
     async def patch(self, resource: ResourceType, name: str, *_: Any, **__: Any) -> JSON:
         self.patched.append(f"{resource.kind} {name}")
         return {}
 
 
-OFF = (*CUSTOM, LEADER_WORKER_SET)
+OFF = (*HELD, LEADER_WORKER_SET)
 
 
 async def found_in(cluster: Any, integration: str) -> list[Leftover]:
@@ -138,6 +159,8 @@ async def answer_to(obj: JSON, framework: str, on: tuple[str, ...]) -> ReviewRes
     return await routes(on, ON)[path](Request(uid="u", operation="CREATE", obj=obj, old=None))
 
 
+@pytest.mark.proves("Job", "switched off")
+@pytest.mark.proves("JobSet", "switched off")
 @pytest.mark.proves("Training job", "switched off")
 @pytest.mark.proves("TrainJob", "switched off")
 @pytest.mark.proves("Ray", "switched off")
@@ -151,7 +174,7 @@ async def test_a_kind_that_is_off_has_no_webhook_and_its_objects_are_found(frame
     on: Any = Cluster(OFF)
     off: Any = Cluster(others)
     asked = frozenset({framework})
-    obj = make(framework, suspend=False) if framework in CUSTOM else serving_set()
+    obj = held(framework, suspend=False) if framework in HELD else serving_set()
     found = await found_in(off, framework)
     answer = await answer_to(obj, framework, others)
 
@@ -159,7 +182,7 @@ async def test_a_kind_that_is_off_has_no_webhook_and_its_objects_are_found(frame
     assert (answer.patch, list(answer.problems), answer.fault) == ({}, [], None)
     assert (await still_registered(on, asked), await still_registered(off, asked)) == ([framework], [])
     assert {each.integration for each in found} == asked
-    assert {each.left for each in found} == {Left.SUSPENDED if framework in CUSTOM else Left.HELD_POD}
+    assert {each.left for each in found} == {Left.SUSPENDED if framework in HELD else Left.HELD_POD}
 
 
 @pytest.mark.proves("LeaderWorkerSet", "uninstall")

@@ -206,14 +206,17 @@ class GangReconciler:
 
     def _is_given_up(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> bool:
         """Whether users have deleted all members of a gang without a group object, so that it ends with the last one,
-        or its namespace, in which pods are not replaced: it is not gone before its pods are.
+        or its namespace, in which pods are not replaced: it is not gone before its pods are.  A manager of several
+        clusters makes a deleted copy again under its name, which the deleted one has until it is gone.
 
         After an eviction the members are deleted by kqueue, and the Workload keeps its pause for their replacements.
         """
         if self._gangs.is_ending(key):
             return True
-        evicted = model.condition_true(workload, names.CONDITION_EVICTED)
-        return not is_of_kueue(key) and not evicted and all(pod.deleting for pod in members)
+        if model.condition_true(workload, names.CONDITION_EVICTED):
+            return False
+        is_copy = names.MULTIKUEUE_ORIGIN_LABEL in workload.metadata.labels
+        return is_copy or (not is_of_kueue(key) and all(pod.deleting for pod in members))
 
     # --- without a Workload
 

@@ -443,6 +443,27 @@ async def test_deleted_pods_need_no_prebuilt_workload_to_go(make: Callable[..., 
     assert (world.names() == []) == goes
 
 
+@pytest.mark.parametrize("is_copy", [True, False])
+async def test_a_deleted_copy_gives_its_name_back(make: Callable[..., Pods], is_copy: bool) -> None:
+    """A manager makes it again under the same name; other pods stay until their user has replaced them by others."""
+    world = make(*(grouped(name, annotations=PREBUILT) for name in "ab"))
+    workload = prebuilt_workload()
+    workload["metadata"]["labels"] = {"kueue.x-k8s.io/multikueue-origin": "m"} if is_copy else {}
+    world.client.put(WORKLOADS, workload)
+    world.sync()
+    world.admit("g")
+    await world.rest(GROUP)
+    world.runs("a", "b")
+    world.client.change(PODS, "team/a", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    await world.look(GROUP)
+    before = world.names()
+    world.runs("a", phase="Failed")
+    await world.look(GROUP)
+
+    assert (before, world.names()) == (["a", "b"], ["b"] if is_copy else ["a", "b"])
+    assert status_of(world.workload_named("g"), "Finished") == ("", "")
+
+
 # --- hostile
 
 

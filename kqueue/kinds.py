@@ -115,7 +115,7 @@ RAY_CLUSTERS = ReadKind(group="ray.io", version="v1", kind="RayCluster", plural=
 """RayClusters, as objects that RayJobs and RayServices run in."""
 
 
-def _kubeflow(version: str, kind: str, *makes: GroupKind, managed_by: str = "spec.runPolicy.managedBy") -> Kind:
+def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
     name = kind.lower()
     return Kind(
         framework=f"kubeflow.org/{name}",
@@ -125,7 +125,7 @@ def _kubeflow(version: str, kind: str, *makes: GroupKind, managed_by: str = "spe
         plural=f"{name}s",
         makes=frozenset({POD, *makes}),
         pod_label="training.kubeflow.org/job-name",
-        managed_by=managed_by,
+        managed_by="spec.runPolicy.managedBy",
     )
 
 
@@ -200,7 +200,7 @@ _ROWS = (
     _kubeflow("v1", "TFJob"),
     _kubeflow("v1", "XGBoostJob"),
     _kubeflow("v1", "PaddleJob"),
-    _kubeflow("v1", "JAXJob", managed_by=""),
+    _kubeflow("v1", "JAXJob"),
     _kubeflow("v2beta1", "MPIJob", _BATCH_JOB),  # a Job runs its launcher
     Kind(
         framework="trainer.kubeflow.org/trainjob",

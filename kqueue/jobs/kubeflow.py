@@ -29,7 +29,6 @@ class TrainingJob(TemplatesInPlace):
         types: the replica types, in the order of the pod sets.
         version: of the API group `kubeflow.org`.
         controller: the value of `spec.runPolicy.managedBy` for Kubeflow's own controller.
-        prebuilt: whether a job may use a prebuilt Workload.
     """
 
     flag = ("spec", "runPolicy", "suspend")
@@ -43,13 +42,12 @@ class TrainingJob(TemplatesInPlace):
         *,
         version: str = "v1",
         controller: str = kube_names.TRAINING_CONTROLLER,
-        prebuilt: bool = True,
     ) -> None:
         name = kind.lower()
         self.framework, self.resource = f"kubeflow.org/{name}", f"{name}s"
         self.gvk = GroupVersionKind("kubeflow.org", version, kind)
         self.own_controller = controller
-        self._specs, self._types, self._prebuilt = specs, tuple(types), prebuilt
+        self._specs, self._types = specs, tuple(types)
 
     def active(self, job: JSON) -> bool:
         """Whether any replica type has active pods."""
@@ -155,7 +153,7 @@ PYTORCH = TrainingJob("PyTorchJob", "pytorchReplicaSpecs", ("Master", _WORKER))
 TENSORFLOW = TrainingJob("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", _WORKER, "Evaluator"))
 XGBOOST = TrainingJob("XGBoostJob", "xgbReplicaSpecs", ("Master", _WORKER))
 PADDLE = TrainingJob("PaddleJob", "paddleReplicaSpecs", ("Master", _WORKER))
-JAX = TrainingJob("JAXJob", "jaxReplicaSpecs", (_WORKER,), prebuilt=False)
+JAX = TrainingJob("JAXJob", "jaxReplicaSpecs", (_WORKER,))
 MPI = MPIJob()
 ALL = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)
 """All training kinds."""

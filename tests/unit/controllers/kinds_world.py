@@ -30,7 +30,7 @@ TRAIN, WRAPPER, SPARK = (
 )
 CUSTOM = (*_KUBEFLOW, TRAIN, *_RAY, WRAPPER, SPARK)
 """The frameworks of all custom kinds that are held by a flag."""
-WITHOUT_PREBUILT = ("kubeflow.org/jaxjob", SPARK)
+WITHOUT_PREBUILT = (SPARK,)
 """Those that cannot use a prebuilt Workload, so that no other cluster can run them either."""
 RAY_FOREVER = ("ray.io/raycluster", "ray.io/rayservice")
 """The frameworks whose objects never finish."""

@@ -289,14 +289,11 @@ def test_mistakes_are_refused_with_their_field(job: JSON, paths: list[str]) -> N
         PYTORCH.pod_sets(job, ON)
 
 
-def test_no_training_job_is_elastic_and_a_jaxjob_has_no_prebuilt_workload() -> None:
+def test_no_training_job_is_elastic_and_each_may_use_a_prebuilt_workload() -> None:
     job = make(annotations=prefixed(elastic_job="true"))
     assert told(PYTORCH.problems(job, None, HERE)) == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
     prebuilt = prefixed(prebuilt_workload_name="mine")
-    assert PYTORCH.problems(make(annotations=prebuilt), None, HERE) == []
-    assert told(JAX.problems(make(JAX, annotations=prebuilt), None, HERE)) == [
-        "metadata.annotations[kueue.x-k8s.io/prebuilt-workload-name]"
-    ]
+    assert [kind for kind in kubeflow.ALL if kind.problems(make(kind, annotations=prebuilt), None, HERE)] == []
 
 
 def test_the_queue_of_a_running_job_cannot_change() -> None:

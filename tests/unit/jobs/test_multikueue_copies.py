@@ -193,7 +193,7 @@ def test_a_declared_kind_is_copied_by_its_paths() -> None:
         pytest.param("batch/job", job(), "", id="17.2.1 a worker can run it"),
         pytest.param("batch/job", None, "", id="17.2.1 it is not seen yet"),
         pytest.param("batch/job", job(managedBy=None), "spec.managedBy", id="17.2.1 its own controller runs it"),
-        pytest.param("kubeflow.org/jaxjob", {}, "A JAXJob cannot", id="17.2.1 a kind without prebuilt workloads"),
+        pytest.param("kubeflow.org/jaxjob", {"spec": {}}, "spec.runPolicy.managedBy", id="17.2.1 another field"),
         pytest.param("sparkoperator.k8s.io/sparkapplication", {}, "cannot", id="17.2.1 a kind without the field"),
         pytest.param("none", {}, "no kind", id="17.2.1 no kind"),
     ],

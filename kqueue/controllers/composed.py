@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 import msgspec
 import structlog
@@ -29,12 +30,22 @@ from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, a
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import COMPOSED
-from kqueue.jobs.composed import ComposedGroup, ComposedKind, GroupPlan, Next, is_marked, outdated, vanished_group
+from kqueue.jobs.composed import (
+    ComposedGroup,
+    ComposedKind,
+    GroupPlan,
+    Next,
+    is_marked,
+    origin_uid,
+    outdated,
+    vanished_group,
+)
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.gang import counts
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.workload import Priority
 from kqueue.runtime.controller import Result
+from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, split_key
 
@@ -165,7 +176,7 @@ class ComposedReconciler:
         waits = False
         for workload in self._held(key):
             index = vanished_group(self._kind, found, {"metadata": msgspec.to_builtins(workload.metadata)})
-            if index is None or not _is_open(workload):
+            if origin_uid(found) or index is None or not _is_open(workload):
                 continue
             if index in running:
                 waits = True
@@ -242,7 +253,7 @@ class ComposedReconciler:
         namespace = text(plan.owner, "metadata", "namespace")
         for name in plan.names:
             workload = self._writer.newest(f"{namespace}/{name}")
-            if workload is not None:
+            if workload is not None and plan.is_of_copy(workload.metadata.labels):
                 return workload
         return None
 
@@ -272,7 +283,7 @@ class ComposedReconciler:
                 self._report_misfit(plan, workload)
             case Next.OVER:
                 self._report_end(plan, workload)
-            case Next.NOTHING if _is_open(workload) and wanted > 0:
+            case Next.NOTHING if _is_open(workload) and wanted > 0 and not plan.is_copy:
                 await self._follow(plan, workload, runs=runs)
         return Result(requeue_after=_LOOK_AGAIN) if step is Next.WAIT else Result()
 
@@ -374,12 +385,22 @@ def setup(manager: Manager) -> None:
             _add(manager, kind)
 
 
+def watch_composed(manager: Manager) -> dict[str, Reflector[Any, JSON]]:
+    """Return the watches of the owners of the enabled kinds, by framework; empty: no pods are queued."""
+    selector = queued(manages_all=manager.config.manage_jobs_without_queue_name)
+    on = manager.config.integrations.frameworks if manager.shared(watch_pods) is not None else ()
+    return {
+        kind.framework: manager.watches.watch_owners(resource_of(kind), selector=selector)
+        for kind in COMPOSED
+        if kind.framework in on
+    }
+
+
 def _add(manager: Manager, kind: ComposedKind) -> None:
-    pods, writes, config = manager.shared(watch_pods), manager.shared(make_pod_writes), manager.config
+    pods, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
     if pods is None or writes is None:
         return
-    watches = manager.watches
-    watch = watches.watch_owners(resource_of(kind), selector=queued(manages_all=config.manage_jobs_without_queue_name))
+    watches, watch = manager.watches, manager.shared(watch_composed)[kind.framework]
     reconciler = ComposedReconciler(
         manager.owner_context(kind.framework),
         kind=kind,

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import JSON, as_json
+from kqueue.jobs import pod_view
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.group_object import speaker_of
@@ -107,7 +108,11 @@ class GangOwner:
         return counts.reclaimable(self._kept, as_json(self.workload))
 
     def ready(self) -> bool | None:
-        """Whether every member that the Workload counts is ready or has succeeded."""
+        """Whether every member that the Workload counts is ready or has succeeded; None: another cluster runs the group
+        with its owner, whose pods here have no status.
+        """
+        if self._tools.is_sent(self.workload) and pod_view.suspending_parent(self._members[0].obj) is not None:
+            return None
         return counts.is_ready(self._kept, as_json(self.workload))
 
     async def correct(self) -> bool:

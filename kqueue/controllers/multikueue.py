@@ -27,7 +27,7 @@ from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
 from kqueue.jobs.check_entry import answered
 from kqueue.jobs.fields import JSON, text
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import SentKind
 from kqueue.jobs.multikueue.copies import status_back
 from kqueue.jobs.multikueue.decision import MultiKueueDecision, RemoteStep, decide
 from kqueue.jobs.multikueue.facts import MultiKueueFacts
@@ -82,6 +82,7 @@ class MultiKueueChecks:
             await self._steps.finish(workload, decision.end.reason, decision.end.message)
         else:
             await self._write(key, facts, decision)
+            await self._steps.report(workload, reclaimable={}, ready=self._view.is_ready(facts))
         for cluster in decision.steps:
             if cluster in self._clusters:
                 self._clusters[cluster].enqueue(key)
@@ -156,7 +157,7 @@ class MultiKueueChecks:
             await each([(part, patch) for part, patch in patches if patch], write, at_once=_AT_ONCE)
 
     async def _write_status(
-        self, workload: wire.Workload, kind: JobKind, cluster: str, change: tuple[JSON, status.Patch]
+        self, workload: wire.Workload, kind: SentKind, cluster: str, change: tuple[JSON, status.Patch]
     ) -> None:
         part, patch = change
         resource, (namespace, name) = kinds.resource_of(kind), split_key(key_of(part))

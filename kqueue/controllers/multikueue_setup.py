@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from kqueue import model
 from kqueue.api import names
@@ -14,6 +15,7 @@ from kqueue.config.policy import BestDomainConfig
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.check_answers import CheckActivity, is_of
 from kqueue.controllers.cluster_profiles import ClusterProfiles, providers_of
+from kqueue.controllers.composed import watch_composed
 from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
@@ -37,6 +39,8 @@ from kqueue.controllers.worker_answers import WorkerAnswers
 from kqueue.controllers.worker_cluster import IDENTITY, WorkerCluster, WorkerHandlers, WorkerTimes, WorkerTools
 from kqueue.controllers.worker_clusters import WorkerClusters
 from kqueue.controllers.worker_sources import KUBECONFIG_FOLDER, WorkerSources
+from kqueue.jobs.catalog import COMPOSED
+from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.naming import gang_of_workload
@@ -45,13 +49,18 @@ from kqueue.jobs.managed_by import managed_by_path
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.jobs.multikueue.owners import SentOwner, owner_of_groups
+from kqueue.jobs.multikueue.owners import owner_key as groups_key
+from kqueue.jobs.multikueue.sets import heeded
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
-from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.store import Store, object_key, split_key
 
 HEIR_INDEX = "multikueue heirs"
 """Index of Workloads by the key of the slice that they replace."""
+GROUPS_INDEX = "multikueue groups"
+"""Index of Workloads by the key of their owner of several groups of pods."""
 
 
 def heir_of(workload: wire.Workload) -> list[str]:
@@ -63,10 +72,13 @@ def heir_of(workload: wire.Workload) -> list[str]:
 def jobs_by_owner(
     known: Mapping[GroupKind, tuple[JobKind, Store[JSON]]],
     pods: Store[ManagedPod] | None = None,
+    owners: Mapping[GroupKind, tuple[SentOwner, Store[JSON]]] = MappingProxyType({}),
+    members: Store[ManagedPod] | None = None,
 ) -> Callable[[wire.Workload], DispatchedJob]:
     """Return a function that finds the job of a Workload among the enabled kinds, with the UID that it is owned by.
 
-    `pods` are those that are queued themselves, with `GROUP_INDEX`; None: none are.
+    `pods` are those that are queued themselves, with `GROUP_INDEX`; None: none are.  `owners` are owners of groups of
+    pods, and `members` these pods, with the same index.
     """
 
     def job_of(workload: wire.Workload) -> DispatchedJob:
@@ -82,6 +94,8 @@ def jobs_by_owner(
             uids = {each.uid for each in workload.metadata.owner_references if each.controller}
             is_it = job is not None and mapping(job, "metadata").get("uid") in uids
             return DispatchedJob(found[0], (job,) if job is not None and is_it else ())
+        if (owned := _of_owner(workload, owners, members)) is not None:
+            return owned
         group_key = group_of(workload)
         if pods is None or not group_key:
             return DispatchedJob()
@@ -90,16 +104,65 @@ def jobs_by_owner(
     return job_of
 
 
+def _of_owner(
+    workload: wire.Workload,
+    owners: Mapping[GroupKind, tuple[SentOwner, Store[JSON]]],
+    members: Store[ManagedPod] | None,
+) -> DispatchedJob | None:
+    """Return the owner of the group of pods that a Workload counts, with these pods; None: it has no such owner."""
+    meta = workload.metadata
+    for reference in meta.owner_references if _is_group(workload) else ():
+        kind, found = owners.get((reference.api_version.rpartition("/")[0], reference.kind), (None, None))
+        if kind is None or found is None:
+            continue
+        obj = found.get(f"{meta.namespace}/{reference.name}")
+        parts = (obj,) if obj is not None and mapping(obj, "metadata").get("uid") == reference.uid else ()
+        key = gang_of_workload(meta.namespace, meta.name, meta.annotations)
+        pods = members.by_index(GROUP_INDEX, key) if members is not None else []
+        return DispatchedJob(kind, parts, tuple(pod.obj for pod in pods))
+    return None
+
+
 def group_of(workload: wire.Workload) -> str:
     """Return the key of the group of pods that a Workload counts; empty: it counts none that other clusters can run.
 
     A group with an object of its own needs that object on the worker, too, so only Kueue's own groups are sent.
     """
     meta = workload.metadata
-    if meta.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true" or model.controller_of(meta) is not None:
+    if not _is_group(workload):
         return ""
     key = gang_of_workload(meta.namespace, meta.name, meta.annotations)
     return key if is_of_kueue(key) else ""
+
+
+def _is_group(workload: wire.Workload) -> bool:
+    meta = workload.metadata
+    return meta.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true" and model.controller_of(meta) is None
+
+
+def owner_of_several(workload: wire.Workload) -> list[str]:
+    """Return the index values of a Workload: the key of its owner of several groups of pods."""
+    owner = owner_of_groups(workload.metadata.namespace, workload.metadata.annotations)
+    return [owner] if owner else []
+
+
+def groups_beside(workloads: Store[wire.Workload]) -> Callable[[wire.Workload], list[wire.Workload]]:
+    """Return a function that finds the Workloads of the other groups of the owner of a Workload; `workloads` gets an
+    index.
+    """
+    workloads.add_index(GROUPS_INDEX, owner_of_several)
+
+    def beside(workload: wire.Workload) -> list[wire.Workload]:
+        owned_by = {each.uid for each in workload.metadata.owner_references}
+        return [
+            other
+            for owner in owner_of_several(workload)
+            for other in workloads.by_index(GROUPS_INDEX, owner)
+            if other.metadata.name != workload.metadata.name
+            and owned_by & {each.uid for each in other.metadata.owner_references}
+        ]
+
+    return beside
 
 
 def _owners(workload: wire.Workload, found: Iterable[ManagedPod | None]) -> DispatchedJob:
@@ -138,10 +201,14 @@ class _Parts:
         watches, self._manager = manager.watches, manager
         self._follows_quota = manager.config.enabled("MultiKueueManagerQuotaAutomation")
         self.jobs = [kind for kind in manager.kinds if managed_by_path(kind)]
-        watch = manager.shared(watch_pods) if POD_KIND.framework in manager.config.integrations.frameworks else None
+        alone = {POD_KIND.framework, Deployment.framework} & set(manager.config.integrations.frameworks)
+        watch = manager.shared(watch_pods) if alone else None
         manager.shared(make_pod_writes)  # it indexes them by group
         self.pods: Store[ManagedPod] | None = watch.store if watch is not None else None
         """Pods that are queued themselves; None: none are."""
+        owned = manager.shared(watch_composed)
+        self.owners = [(SentOwner(kind), owned[kind.framework]) for kind in COMPOSED if kind.framework in owned]
+        """Owners of groups of pods, with their watches."""
         self.objects = watches.watch(kinds.MULTIKUEUE_CLUSTERS, api.MultiKueueCluster)
         self.configs = watches.watch(kinds.MULTIKUEUE_CONFIGS, api.MultiKueueConfig)
         folder = KUBECONFIG_FOLDER if manager.config.enabled("MultiKueueKubeConfigPathValidation") else None
@@ -197,7 +264,11 @@ class _Parts:
         manager = self._manager
         return WorkerTools(
             origin=Origin(manager.config.multi_kueue.origin),
-            kinds=[*self.jobs, *([POD_KIND] if self.pods is not None else [])],
+            kinds=[
+                *self.jobs,
+                *([POD_KIND] if self.pods is not None else []),
+                *(kind for kind, _ in self.owners),
+            ],
             switches=manager.switches,
             clock=manager.clock,
             identity=self._identity,
@@ -213,12 +284,16 @@ class _Parts:
         manager, watches = self._manager, self._manager.watches
         asks = policy_of(manager).dispatcher == DISPATCHER_BEST_DOMAIN
         known = {(k.gvk.group, k.gvk.kind): (k, watches.jobs[k.framework].store) for k in manager.kinds}
+        members = manager.shared(watch_pods)
+        owners = {(kind.gvk.group, kind.gvk.kind): (kind, watch.store) for kind, watch in self.owners}
         watches.workloads.store.add_index(HEIR_INDEX, heir_of)
+        self.groups_beside = groups_beside(watches.workloads.store)
         sources = MultiKueueSources(
             check=watches.checks.store.get,
             config=self.configs.store.get,
             clusters=self.clusters.connected,
-            job=jobs_by_owner(known, self.pods),
+            job=jobs_by_owner(known, self.pods, owners, members.store if members is not None else None),
+            groups=self.groups_beside,
             workload=watches.workloads.store.get,
             heirs=lambda key: watches.workloads.store.by_index(HEIR_INDEX, key),
             answered=self.answers.answered if asks else unasked,
@@ -321,6 +396,9 @@ class _Parts:
                     self.of_workloads.enqueue(key)
                 for heir in self._manager.watches.workloads.store.by_index(HEIR_INDEX, model.workload_key(seen)):
                     self.of_workloads.enqueue(model.workload_key(heir))
+                if heeded(old) != heeded(new):
+                    for other in self.groups_beside(seen):  # the first one that gets a cluster decides for all
+                        self.of_workloads.enqueue(model.workload_key(other))
 
     def on_cluster(self, old: api.MultiKueueCluster | None, new: api.MultiKueueCluster | None) -> None:
         """Take in an event of a MultiKueueCluster: its condition stays what its connection says."""
@@ -337,6 +415,16 @@ class _Parts:
             return
         owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key_of(seen)))
         for key in self._manager.watches.workloads.store.keys_by_index(OWNER_INDEX, owner):
+            self.of_workloads.enqueue(key)
+
+    def on_owner(self, kind: SentOwner, old: JSON | None, new: JSON | None) -> None:
+        """Take in an event of an owner of groups of pods."""
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        (namespace, name), workloads = split_key(key_of(seen)), self._manager.watches.workloads.store
+        first = object_key(namespace, kind.workload_name(seen, self._manager.switches))
+        for key in (first, *workloads.keys_by_index(GROUPS_INDEX, groups_key(kind.gvk, namespace, name))):
             self.of_workloads.enqueue(key)
 
     def on_pod(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
@@ -372,5 +460,7 @@ def setup(manager: Manager) -> None:
     watches.workloads.subscribe(parts.on_workload)
     if parts.pods is not None:
         parts.pods.subscribe(parts.on_pod)
+    for owner, watch in parts.owners:
+        watch.subscribe(partial(parts.on_owner, owner))
     for kind in parts.jobs:
         watches.jobs[kind.framework].subscribe(partial(parts.on_job, kind))

@@ -17,10 +17,11 @@ from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import SentKind
 from kqueue.jobs.multikueue.copies import caught_up, deactivation, reclassed
 from kqueue.jobs.multikueue.decision import RemoteStep
 from kqueue.jobs.multikueue.facts import MultiKueueFacts
+from kqueue.jobs.multikueue.owners import SentOwner
 from kqueue.jobs.multikueue.preemption import gated
 from kqueue.jobs.patch import Patch
 from kqueue.runtime.client import Client, Propagation
@@ -65,16 +66,21 @@ class RemoteSteps:
             case RemoteStep.DEACTIVATE:
                 await self._deactivate(link, key)
             case RemoteStep.DELETE:
-                spared = facts.is_replaced or facts.stands_behind
-                if facts.is_elastic and not spared and owner.kind is not None:  # its copy may be an older slice's
+                spared = facts.is_replaced or facts.stands_behind or link.has_others(key, link.owner_of(key))
+                by_name = facts.is_elastic or isinstance(owner.kind, SentOwner)  # it may name another Workload
+                if by_name and not spared and owner.kind is not None:
                     copies = [copy for _, copy in owner.present_on(link)]
                     await each(copies, partial(self._delete, link, resource_of(owner.kind)), at_once=_AT_ONCE)
                 await self.delete(link, key, spares_job=spared)
 
     async def delete(self, link: WorkerLink, key: str, *, spares_job: bool = False) -> None:
-        """Delete the copies of the job and of the Workload of a key.  `spares_job`: another slice has the job."""
+        """Delete the copies of the job and of the Workload of a key.  `spares_job`: another slice has the job.
+
+        The copy of an owner stays while other groups of it are on the cluster.
+        """
         namespace, name = split_key(key)
-        jobs = [] if spares_job else link.jobs_of(key)
+        spared = spares_job or link.has_others(key, link.owner_of(key))
+        jobs = [] if spared else link.jobs_of(key)
         await each(jobs, lambda found: self._delete(link, *found), at_once=_AT_ONCE)
         copy = link.workloads.store.get(key)
         if (
@@ -138,7 +144,7 @@ class RemoteSteps:
         if workload is not None:
             await each(missing, partial(self._run_part, link, key, kind, workload), at_once=_AT_ONCE)
 
-    async def _run_part(self, link: WorkerLink, key: str, kind: JobKind, workload: JSON, part: JSON) -> None:
+    async def _run_part(self, link: WorkerLink, key: str, kind: SentKind, workload: JSON, part: JSON) -> None:
         """Create the copy of one part, after an older copy of ours with its name has gone."""
         resource, (namespace, name) = resource_of(kind), split_key(key_of(part))
         older = link.jobs[kind.framework].store.get(key_of(part))
@@ -171,7 +177,7 @@ class RemoteSteps:
             write = partial(self._change, link, owner.kind)
             await each([(copy, patch) for copy, patch in changes if patch], write, at_once=_AT_ONCE)
 
-    async def _change(self, link: WorkerLink, kind: JobKind, change: tuple[JSON, Patch]) -> None:
+    async def _change(self, link: WorkerLink, kind: SentKind, change: tuple[JSON, Patch]) -> None:
         """Patch a copy of a job, in the version that was seen."""
         copy, patch = change
         meta = copy["metadata"]

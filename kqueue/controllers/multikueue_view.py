@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kqueue import model
 from kqueue.api import multikueue_names as words
@@ -15,10 +15,13 @@ from kqueue.controllers.check_answers import Activity, is_of
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerLink
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import SentKind
+from kqueue.jobs.managed_by import Way, way_of
 from kqueue.jobs.multikueue.copies import Origin, dispatch_problem, forwarded, resized
 from kqueue.jobs.multikueue.facts import DispatchPolicy, MultiKueueFacts, Remote
-from kqueue.jobs.multikueue.pods import needs_copy
+from kqueue.jobs.multikueue.owners import SentOwner, owner_of_groups
+from kqueue.jobs.multikueue.pods import needs_copy, runs_here
+from kqueue.jobs.multikueue.sets import place_of
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.rules import asks_for_slices
@@ -32,8 +35,10 @@ class DispatchedJob:
     replaced).
     """
 
-    kind: JobKind | None = None
+    kind: SentKind | None = None
     parts: tuple[JSON, ...] = ()
+    pods: tuple[JSON, ...] = ()
+    """The pods of the workload that such an owner has made on the manager."""
 
     def copy_on(self, link: WorkerLink, part: JSON) -> JSON | None:
         """Return what a cluster has under the name of a part, if it is the part's copy, also while it is deleted."""
@@ -73,13 +78,16 @@ class DispatchedJob:
         self, link: WorkerLink, workload: wire.Workload, *, elastic: bool, forwards: bool
     ) -> list[tuple[JSON, Patch]]:
         """Return the copies on a cluster that lack an edit of their original, or the size of a slice of an elastic job,
-        each with the patch.
+        or the number of groups of their original, each with the patch.
         """
-        if self.kind is None or not (elastic or forwards):
+        owns_groups = isinstance(self.kind, SentOwner)
+        if self.kind is None or not (elastic or forwards or owns_groups):
             return []
         found: list[tuple[JSON, Patch]] = []
         for part, copy in self.present_on(link):
             size = resized(self.kind, copy, workload) if elastic else {}
+            if isinstance(self.kind, SentOwner):
+                size = self.kind.scaled(part, copy)
             patch = size or (forwarded(self.kind, part, copy) if forwards else {})
             found += [(copy, patch)] if patch else []
         return found
@@ -118,6 +126,8 @@ class MultiKueueSources:
     workload: Callable[[str], wire.Workload | None]
     heirs: Callable[[str], Sequence[wire.Workload]]
     """Returns the slices that are to replace, or have replaced, the Workload of a key."""
+    groups: Callable[[wire.Workload], Sequence[wire.Workload]] = lambda _workload: ()
+    """Returns the Workloads of the other groups of pods of the owner of a Workload."""
     answered: Callable[[MultiKueueFacts], MultiKueueFacts] = unasked
     decided: Callable[[MultiKueueFacts, Sequence[str]], object] = ignored
 
@@ -126,7 +136,19 @@ def _is_made(origin: Origin, copy: wire.Workload) -> bool:
     return origin.made(copy.metadata.labels, copy.metadata.annotations)
 
 
-def may_run(kind: JobKind, copy: JSON) -> bool:
+def _may_run_group(link: WorkerLink, workload: wire.Workload) -> bool:
+    """Whether pods of a group may run on a cluster that has the copy of its owner: its quota there ends after them.
+
+    Without the copy of its Workload, the copy of an owner with other groups there tells nothing about this one.
+    """
+    key, meta = model.workload_key(workload), workload.metadata
+    copy = link.workloads.store.get(key)
+    if copy is None:
+        return not link.has_others(key, owner_of_groups(meta.namespace, meta.annotations))
+    return model.condition_true(copy, names.CONDITION_QUOTA_RESERVED)
+
+
+def may_run(kind: SentKind, copy: JSON) -> bool:
     """Whether pods of the copy of a job run, or may start."""
     return kind.finished(copy) is None and (kind.active(copy) or not kind.is_suspended(copy))
 
@@ -203,20 +225,36 @@ class MultiKueueView:
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED) is not None
         inherited = [each.status.cluster_name for each in older if each.status.cluster_name and not evicted]
         shown = DispatchedJob(owner.kind) if is_replaced or stands_behind else owner
+        place = place_of(workload, [each for each in self._sources.groups(workload) if self.entry(each) is not None])
         found = MultiKueueFacts(
             workload=workload,
             entry=entry,
-            remotes=self._remotes(workload, entry, shown, elastic=elastic),
+            remotes=[
+                replace(remote, is_barred=place.bars(remote.cluster))
+                for remote in self._remotes(workload, entry, shown, elastic=elastic)
+            ],
             policy=self._policy,
             now=self._clock.now(),
-            problem=dispatch_problem(owner.kind, owner.parts),
+            problem=dispatch_problem(owner.kind, owner.parts) or runs_here(owner.pods),
             is_elastic=elastic,
             forwards=self._forwards,
             is_replaced=is_replaced,
             stands_behind=stands_behind,
+            place=place,
             inherited=next(iter(inherited), ""),
         )
-        return self._sources.answered(found)
+        return found if place.decides else self._sources.answered(found)
+
+    def is_ready(self, facts: MultiKueueFacts) -> bool | None:
+        """Return whether the cluster that runs the workload says that all pods are ready, for owners whose status does
+        not come back; None: their status tells, or nothing is known.
+        """
+        owner, remote = self.owner(facts.workload), facts.remote(facts.workload.status.cluster_name)
+        copy = remote.counted if remote is not None else None
+        if owner.kind is None or way_of(owner.kind) is not Way.GATES or copy is None:
+            return None
+        told = model.condition(copy.status.conditions, names.CONDITION_PODS_READY)
+        return told.status == "True" if told is not None else None
 
     def decided(self, facts: MultiKueueFacts, nominated: Sequence[str] | None) -> None:
         """Note to which clusters a workload is sent; None: to the same as before."""
@@ -260,6 +298,8 @@ class MultiKueueView:
             copy.metadata.deletion_timestamp is not None
             or not link.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
         )
+        if copy is None and link.has_others(key, owner_of_groups(meta.namespace, meta.annotations)):
+            owner = DispatchedJob(owner.kind)  # the copy of the owner is there for the other groups
         return Remote(
             cluster=name,
             is_offered=is_offered,
@@ -278,6 +318,8 @@ class MultiKueueView:
         if owner.kind is None:
             return False
         links = [cluster.link for cluster in self._sources.clusters.values() if cluster.link is not None]
+        if isinstance(owner.kind, SentOwner):
+            return any(_may_run_group(link, workload) and owner.present_on(link) for link in links)
         if owner.kind.framework == PlainPod.framework:  # a pod runs on while it is being deleted
             copies = [copy for link in links for copy in link.copies_of(owner.kind.framework, key)]
         else:

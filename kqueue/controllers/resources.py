@@ -6,7 +6,7 @@ from kqueue.api import names
 from kqueue.api.wire import provisioning
 from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
-from kqueue.jobs.kind import ReviewedKind
+from kqueue.jobs.kind import NamedKind
 from kqueue.kinds import ReadKind
 from kqueue.runtime.resources import ResourceType
 
@@ -52,7 +52,7 @@ GANGS = ResourceType(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "gangs", "Gang")
 """Gangs as commands print them; no objects of the API server."""
 
 
-def resource_of(kind: ReviewedKind) -> ResourceType:
+def resource_of(kind: NamedKind) -> ResourceType:
     """Return the resource of the API server with the objects of the kind."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -26,8 +27,9 @@ from kqueue.errors import ApiError, ConfigError, ForbiddenError, KqueueError, No
 from kqueue.isolation import isolated_logged
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import SentKind
 from kqueue.jobs.multikueue.copies import Origin
+from kqueue.jobs.multikueue.owners import SentOwner, owner_key, owner_of_groups
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.backoff import Backoff
 from kqueue.runtime.client import Client
@@ -42,7 +44,9 @@ from kqueue.runtime.store import object_key, split_key
 _log = structlog.get_logger(__name__)
 
 _WORKLOAD = "workload"
-"""Index of copies of jobs by the Workload that they name."""
+"""Index of copies of jobs by the Workload that they name, or that the first group of such an owner has."""
+_OWNER = "owner of groups"
+"""Index of copies of Workloads, and of owners of several groups of pods, by the key of that owner."""
 _TAKEN_SECONDS = 300.0
 """Seconds after which a name that was taken is tried again."""
 _CHANGED = "Its kubeconfig has changed, or another cluster answers at its address; it is connected anew"
@@ -83,7 +87,7 @@ class WorkerTools:
     """
 
     origin: Origin
-    kinds: Sequence[JobKind]
+    kinds: Sequence[SentKind]
     switches: JobFeatures
     clock: Clock
     identity: Callable[[], Awaitable[str]]
@@ -119,6 +123,10 @@ class WorkerHandlers:
     on_state: Callable[[], object]
 
 
+def _itself(kind: SentOwner, obj: JSON) -> list[str]:
+    return [owner_key(kind.gvk, *split_key(key_of(obj)))]
+
+
 class WorkerLink:
     """One living connection: a client, and watches of the manager's copies."""
 
@@ -146,10 +154,14 @@ class WorkerLink:
             ]
         for queues in self._queues:
             queues.store.subscribe(self._queue_changed)
+        self.workloads.store.add_index(_OWNER, self._owners_of)
         self.workloads.store.subscribe(self._workload_changed)
-        for jobs in self.jobs.values():
-            jobs.store.add_index(_WORKLOAD, lambda job: [self.workload_of(job)])
-            jobs.store.subscribe(self._job_changed)
+        for kind in tools.kinds:
+            jobs = self.jobs[kind.framework].store
+            jobs.add_index(_WORKLOAD, partial(self._workloads_of, kind))
+            jobs.subscribe(partial(self._job_changed, kind))
+            if isinstance(kind, SentOwner):
+                jobs.add_index(_OWNER, partial(_itself, kind))
 
     def _watch(
         self,
@@ -185,15 +197,67 @@ class WorkerLink:
         seen = new if new is not None else old
         if seen is not None:
             self.changed(object_key(seen.metadata.namespace, seen.metadata.name))
+            for owner in self._owners_of(seen):  # the last group that leaves takes the copy of the owner along
+                for key in self._first_of(owner):
+                    self.changed(key)
 
-    def _job_changed(self, old: JSON | None, new: JSON | None) -> None:
+    def _job_changed(self, kind: SentKind, old: JSON | None, new: JSON | None) -> None:
         seen = new if new is not None else old
-        if seen is not None:
-            self.changed(self.workload_of(seen))
+        if seen is None:
+            return
+        self.changed(self._workload_of(kind, seen))
+        if isinstance(kind, SentOwner):
+            for key in self.workloads.store.keys_by_index(_OWNER, owner_key(kind.gvk, *split_key(key_of(seen)))):
+                self.changed(key)
 
-    def workload_of(self, job: JSON) -> str:
-        """Return the key of the Workload that the copy of a job names."""
-        return object_key(split_key(key_of(job))[0], rules.prebuilt_name(job, self._tools.switches))
+    def _owners_of(self, workload: wire.Workload) -> list[str]:
+        owner = owner_of_groups(workload.metadata.namespace, workload.metadata.annotations)
+        return [owner] if owner else []
+
+    def _first_of(self, owner: str) -> list[str]:
+        """Return the key of the Workload of the first group of an owner, if its copy is here."""
+        return [
+            self._workload_of(kind, job)
+            for kind in self._tools.kinds
+            if isinstance(kind, SentOwner)
+            for job in self.jobs[kind.framework].store.by_index(_OWNER, owner)
+        ]
+
+    def _workloads_of(self, kind: SentKind, job: JSON) -> list[str]:
+        return [self._workload_of(kind, job)]
+
+    def _workload_of(self, kind: SentKind, job: JSON) -> str:
+        """Return the key of the Workload that the copy of a job names, or that the first group of such an owner has."""
+        if isinstance(kind, SentOwner):
+            name = kind.workload_name(job, self._tools.switches)
+        else:
+            name = rules.prebuilt_name(job, self._tools.switches)
+        return object_key(split_key(key_of(job))[0], name)
+
+    def has_others(self, key: str, owner: str) -> bool:
+        """Whether the cluster has copies of the Workloads of other groups of an owner than the one of a key.
+
+        `owner` is the key of the owner; empty: it has one group.
+        """
+        found = self.workloads.store.by_index(_OWNER, owner) if owner else []
+        return any(
+            object_key(each.metadata.namespace, each.metadata.name) != key
+            and each.metadata.deletion_timestamp is None
+            and self.origin.made(each.metadata.labels, each.metadata.annotations)
+            for each in found
+        )
+
+    def owner_of(self, key: str) -> str:
+        """Return the key of the owner of several groups of which the Workload of a key is one, by what is here; empty:
+        there is none.
+        """
+        copy = self.workloads.store.get(key)
+        found = self._owners_of(copy) if copy is not None else []
+        for kind in self._tools.kinds:
+            if not found and isinstance(kind, SentOwner):
+                jobs = self.jobs[kind.framework].store.by_index(_WORKLOAD, key)
+                found = [owner_key(kind.gvk, *split_key(key_of(job))) for job in jobs]
+        return next(iter(found), "")
 
     def jobs_of(self, key: str) -> list[tuple[ResourceType, JSON]]:
         """Return the copies of jobs that name the Workload of a key, with their kinds."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from kqueue.api import kind_names, names
+from kqueue.api import kind_names, multikueue_names, names
 from kqueue.jobs import node_classes, pod_view, rules, syntax
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.gang.match import counts_of, is_group_workload, on_hold
 from kqueue.jobs.gang.occupants import controller_of
-from kqueue.jobs.kind import ReviewedKind
+from kqueue.jobs.kind import GroupVersionKind, ReviewedKind
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.several import Placed
@@ -92,6 +92,10 @@ class ComposedKind(ReviewedKind, Protocol):
         """Yield all groups that the object is to have, in the order of their indexes."""
         ...
 
+    def group_name(self, obj: Mapping[str, Any], index: int) -> str:
+        """Return the name that stands for the object in the name of the Workload of a group."""
+        ...
+
     def group_count(self, obj: Mapping[str, Any]) -> int:
         """Return the number of these groups."""
         ...
@@ -143,6 +147,29 @@ def vanished_group(kind: ComposedKind, obj: Mapping[str, Any], workload: Mapping
     return index if not 0 <= index < kind.group_count(obj) else None
 
 
+def origin_uid(obj: Mapping[str, Any]) -> str:
+    """Return the UID of the original on a manager of which the object is a copy; empty: it is no copy."""
+    if names.MULTIKUEUE_ORIGIN_LABEL not in labels_of(obj):
+        return ""
+    return annotations_of(obj).get(multikueue_names.ORIGIN_UID_ANNOTATION, "")
+
+
+def names_of_workload(
+    gvk: GroupVersionKind, group: str, owner: Mapping[str, Any], switches: JobFeatures
+) -> tuple[str, str]:
+    """Return the name of the Workload of a group, and another name by which it may have been created before.
+
+    That is the name for an owner without a UID; for a copy, the name that its manager gives where its feature gate for
+    short names is set otherwise.
+    """
+    limits = (SHORT_NAME, LONG_NAME) if switches.short_names else (LONG_NAME, SHORT_NAME)
+    if origin := origin_uid(owner):
+        first, second = (workload_name(gvk, group, origin, limit=limit) for limit in limits)
+        return first, second
+    uid = text(owner, "metadata", "uid")
+    return workload_name(gvk, group, uid, limit=limits[0]), workload_name(gvk, group, "", limit=limits[0])
+
+
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
     """One group of one owner: what its Workload and its pods are to say, and the next step."""
@@ -160,11 +187,13 @@ class GroupPlan:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The name of the Workload, and the name of a Workload created before the owner had a UID."""
-        limit = SHORT_NAME if self.switches.short_names else LONG_NAME
-        gvk, uid = self.kind.gvk, text(self.owner, "metadata", "uid")
-        regular = workload_name(gvk, self.group.name, uid, limit=limit)
-        return regular, workload_name(gvk, self.group.name, "", limit=limit)
+        """The name of the Workload, and another name by which it may have been created before."""
+        return names_of_workload(self.kind.gvk, self.group.name, self.owner, self.switches)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a manager has made the owner, which then also makes, changes and deletes the Workload."""
+        return bool(origin_uid(self.owner))
 
     # --- the Workload
 
@@ -219,8 +248,22 @@ class GroupPlan:
             **({names.ADMISSION_GATED_BY_ANNOTATION: gates} if gates and self.switches.admission_gated_by else {}),
         }
 
+    def is_of_copy(self, labels: Mapping[str, str]) -> bool:
+        """Whether a Workload with these labels has the same manager as the owner, if that is a copy."""
+        key = names.MULTIKUEUE_ORIGIN_LABEL
+        return not self.is_copy or labels.get(key) == labels_of(self.owner).get(key)
+
     def next_step(self, workload: JSON | None, *, runs: bool) -> Next:
-        """Return the next step for the Workload; `runs`: whether any pod of the group may use resources."""
+        """Return the next step for the Workload; `runs`: whether any pod of the group may use resources.
+
+        The Workload of a copy is its manager's: it only gets its owner here.
+        """
+        step = self._next_step(workload, runs=runs)
+        if self.is_copy and step not in (Next.ADOPT, Next.OVER):
+            return Next.NOTHING
+        return step
+
+    def _next_step(self, workload: JSON | None, *, runs: bool) -> Next:
         wanted = self.group.count
         if workload is None:
             return Next.CREATE if wanted else Next.NOTHING

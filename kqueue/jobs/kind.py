@@ -115,8 +115,8 @@ class JobContext:
     """Whether a client other than kqueue requests to start the job, and no Workload of the job is admitted."""
 
 
-class ReviewedKind(Protocol):
-    """One kind whose objects the webhooks review.  Pure: takes JSON, returns values and merge patches."""
+class NamedKind(Protocol):
+    """The names of one kind."""
 
     @property
     def framework(self) -> str:
@@ -132,6 +132,10 @@ class ReviewedKind(Protocol):
     def resource(self) -> str:
         """Plural name in URLs, as in `jobs`."""
         ...
+
+
+class ReviewedKind(NamedKind, Protocol):
+    """One kind whose objects the webhooks review.  Pure: takes JSON, returns values and merge patches."""
 
     @property
     def defaults_on_update(self) -> bool:
@@ -160,7 +164,39 @@ class ReviewedKind(Protocol):
         ...
 
 
-class JobKind(ReviewedKind, Protocol):
+class SentKind(NamedKind, Protocol):
+    """One kind of objects of which other clusters may run copies."""
+
+    def holds_back(self, job: JSON) -> bool:
+        """Whether the field that prevents the job's pods from running does so; False for kinds without such a field."""
+        ...
+
+    def is_suspended(self, job: JSON) -> bool:
+        """Whether no pod may run, and no stop is unfinished."""
+        ...
+
+    def active(self, job: JSON) -> bool:
+        """Whether pods of the job may still use resources."""
+        ...
+
+    def managed_by(self, job: JSON) -> str:
+        """Return the name of the controller that runs the job; the kind's own one when the job names none."""
+        ...
+
+    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
+        """Return the steps that suspend the job and restore the user's templates.
+
+        `infos` come from the Workload (`infos_at_stop`); without any the templates stay as they are.
+        The result has only the remaining steps: none when the job is stopped completely.
+        """
+        ...
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Return the result of the job; None: it has not finished."""
+        ...
+
+
+class JobKind(ReviewedKind, SentKind, Protocol):
     """One kind of job: converts jobs to Workloads, and admissions to patches of jobs.
 
     Merge patches carry no resource version; the caller adds the precondition.  A kind whose pods follow from other
@@ -174,24 +210,12 @@ class JobKind(ReviewedKind, Protocol):
         """
         ...
 
-    def is_suspended(self, job: JSON) -> bool:
-        """Whether no pod may run, and no stop is unfinished."""
-        ...
-
     def suspend(self, job: JSON) -> Patch:
         """Return the patch that only suspends; empty when the job is suspended already."""
         ...
 
-    def active(self, job: JSON) -> bool:
-        """Whether pods of the job may still use resources."""
-        ...
-
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
         """Return the labels that select the job's pods."""
-        ...
-
-    def managed_by(self, job: JSON) -> str:
-        """Return the name of the controller that runs the job; the kind's own one when the job names none."""
         ...
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
@@ -208,18 +232,6 @@ class JobKind(ReviewedKind, Protocol):
         A kind that needs two writes returns a patch after which the job is still suspended.  The caller writes it and
         calls again with the written job.
         """
-        ...
-
-    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Return the steps that suspend the job and restore the user's templates.
-
-        `infos` come from the Workload (`infos_at_stop`); without any the templates stay as they are.
-        The result has only the remaining steps: none when the job is stopped completely.
-        """
-        ...
-
-    def finished(self, job: JSON) -> Finished | None:
-        """Return the result of the job; None: it has not finished."""
         ...
 
     def pods_ready(self, job: JSON) -> bool:

@@ -123,7 +123,11 @@ class LeaderWorkerSet:
         """Yield each group: pod sets `leader` and `worker`, or `main` where leaders have no template of their own."""
         pod_sets = _pod_sets(obj, switches)
         for index in range(self.group_count(obj)):
-            yield ComposedGroup(f"{text(obj, 'metadata', 'name')}-{index}", pod_sets, index)
+            yield ComposedGroup(self.group_name(obj, index), pod_sets, index)
+
+    def group_name(self, obj: Mapping[str, Any], index: int) -> str:
+        """Return the name of the leader of the group."""
+        return f"{text(obj, 'metadata', 'name')}-{index}"
 
     def group_count(self, obj: Mapping[str, Any]) -> int:
         """Return the number of replicas; in a rolling update also of the surge that exists, within its limit."""

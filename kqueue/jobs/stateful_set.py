@@ -93,7 +93,11 @@ class StatefulSet:
         found: JSON = {"name": names.DEFAULT_PODSET, "count": replicas(obj), "template": as_pod_set(template)}
         request = topology_request.topology_request(template, {}, index=_INDEX, switches=switches)
         pod_set = found if request is None else {**found, "topologyRequest": request}
-        yield ComposedGroup(text(obj, "metadata", "name"), [pod_set])
+        yield ComposedGroup(self.group_name(obj, 0), [pod_set])
+
+    def group_name(self, obj: Mapping[str, Any], index: int) -> str:
+        """Return the name of the StatefulSet."""
+        return text(obj, "metadata", "name")
 
     def group_count(self, obj: Mapping[str, Any]) -> int:
         """Return 1."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from kqueue.manager.process import running
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.cluster import Cluster
 from tests.integration.jobset_double import JOBSETS
 from tests.integration.road import KUEUE, Object, Road, condition, has, job, queue_objects
 from tests.integration.teams import Plane, configuration, flags, post, resource_groups
@@ -32,12 +33,23 @@ multiKueue: {{origin: west, workerLostTimeout: 2s}}
 """
 
 
+Kinds = Callable[[Cluster, Path], AbstractAsyncContextManager[None]]
+"""Defines kinds of objects, and plays their controllers."""
+
+
+def without_kinds(_cluster: Cluster, _folder: Path) -> AbstractAsyncContextManager[None]:
+    """No further kinds."""
+    return nullcontext()
+
+
 def ours(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 @asynccontextmanager
-async def worker_in(folder: Path, namespace: str, settings: str = FRAMEWORKS) -> AsyncIterator[tuple[Road, Sandbox]]:
+async def worker_in(
+    folder: Path, namespace: str, settings: str = FRAMEWORKS, *, kinds: Kinds = without_kinds
+) -> AsyncIterator[tuple[Road, Sandbox]]:
     """A sandbox with nodes, a tenant in the same namespace, and kqueue."""
     sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
     await sandbox.start()
@@ -49,7 +61,10 @@ async def worker_in(folder: Path, namespace: str, settings: str = FRAMEWORKS) ->
         await plane.cluster.request("POST", "/api/v1/namespaces", body)
         for collection, obj in queue_objects(namespace):
             await plane.cluster.request("POST", collection, obj)
-        async with running(configuration(settings), flags(plane), timings=QUICK) as process:
+        async with (
+            kinds(plane.cluster, folder),
+            running(configuration(settings), flags(plane), timings=QUICK) as process,
+        ):
             await process.operator.ready.wait()
             yield Road(plane.cluster, namespace), sandbox
     finally:
@@ -75,10 +90,11 @@ async def two_clusters(
     manager: str = MANAGER,
     worker: str = FRAMEWORKS,
     named: Callable[[Road, str, str], Awaitable[None]] | None = None,
+    kinds: Kinds = without_kinds,
 ) -> AsyncIterator[tuple[Road, Road, Sandbox]]:
     """A manager without nodes, whose queue has the check, and a worker named `west`; `gone` does not exist.
 
-    `named` names the worker by its kubeconfig, by default in a Secret.
+    `named` names the worker by its kubeconfig, by default in a Secret; `kinds` plays further kinds on the worker.
     """
     cluster = plane.cluster
     namespace = await cluster.create_namespace("multi")
@@ -96,7 +112,7 @@ async def two_clusters(
     queue = {"namespaceSelector": {}, "resourceGroups": resource_groups(64), **checks}
     await post(plane, "clusterqueues", "team", queue)
     await post(plane, "localqueues", "main", {"clusterQueue": "team"}, namespace=namespace)
-    async with worker_in(folder, namespace, worker) as (other, sandbox):
+    async with worker_in(folder, namespace, worker, kinds=kinds) as (other, sandbox):
         await (named or name_cluster)(road, "west", sandbox.kubeconfig())
         async with running(configuration(manager), flags(plane), timings=QUICK) as process:
             await process.operator.ready.wait()

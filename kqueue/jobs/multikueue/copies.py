@@ -12,9 +12,10 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config.object_path import put
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.infos import infos_at_stop
-from kqueue.jobs.kind import CompletedKind, EditedKind, JobKind, ResizedKind
-from kqueue.jobs.managed_by import can_be_sent, managed_by_path
+from kqueue.jobs.kind import CompletedKind, EditedKind, ResizedKind, SentKind
+from kqueue.jobs.managed_by import Way, managed_by_path, way_of
 from kqueue.jobs.multikueue import pods
+from kqueue.jobs.multikueue.owners import SentOwner
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.state.conditions import Stamp, conditions_of, status_patch
 
@@ -74,10 +75,11 @@ class Origin:
             "spec": {**spec, "active": True},
         }
 
-    def job_copy(self, kind: JobKind, job: JSON, workload: JSON) -> JSON:
+    def job_copy(self, kind: SentKind, job: JSON, workload: JSON) -> JSON:
         """Return the job to create on a worker cluster: suspended, as its user wrote it, for the copy of its Workload.
 
-        The worker's own controller runs it, so the field that names the controller is left out.
+        The worker's own controller runs it, so the field that names the controller is left out.  The Workloads of an
+        owner of groups of pods are found by the UID of the original.
         """
         wanted = job
         for step in kind.stop(job, infos_at_stop(workload)):
@@ -85,11 +87,7 @@ class Origin:
                 wanted = apply_merge_patch(wanted, step.patch)
         if isinstance(kind, CompletedKind):
             wanted = kind.as_written(wanted)
-        name = text(workload, "metadata", "name")
-        labels = {names.PREBUILT_WORKLOAD_NAME_LABEL: name} if len(name) <= _LABEL_MAX else {}
-        metadata = self._metadata(wanted, **labels)
-        metadata["annotations"][names.PREBUILT_WORKLOAD_NAME_ANNOTATION] = name
-        metadata["annotations"].pop(names.STOPPING_ANNOTATION, None)
+        metadata = self._metadata(wanted) if isinstance(kind, SentOwner) else self._prebuilt(wanted, workload)
         path = managed_by_path(kind)
         without_manager = put(wanted, path, None) if path else wanted
         return {
@@ -99,8 +97,17 @@ class Origin:
             "spec": apply_merge_patch({}, without_manager["spec"]),
         }
 
+    def _prebuilt(self, original: JSON, workload: JSON) -> JSON:
+        """Return the metadata of the copy of a job that is started with the copy of its Workload."""
+        name = text(workload, "metadata", "name")
+        labels = {names.PREBUILT_WORKLOAD_NAME_LABEL: name} if len(name) <= _LABEL_MAX else {}
+        metadata = self._metadata(pods.without_parent(original), **labels)
+        metadata["annotations"][names.PREBUILT_WORKLOAD_NAME_ANNOTATION] = name
+        metadata["annotations"].pop(names.STOPPING_ANNOTATION, None)
+        return metadata
 
-def dispatch_problem(kind: JobKind | None, parts: Sequence[JSON]) -> str:
+
+def dispatch_problem(kind: SentKind | None, parts: Sequence[JSON]) -> str:
     """Return why no worker cluster can run a job; empty: one can.
 
     Args:
@@ -109,10 +116,13 @@ def dispatch_problem(kind: JobKind | None, parts: Sequence[JSON]) -> str:
     """
     if kind is None:
         return "The owner of the workload is of no kind that a worker cluster can run"
-    if not can_be_sent(kind):
+    way = way_of(kind)
+    if way is Way.NONE:
         return f"A {kind.gvk.kind} cannot be run by a worker cluster"
-    if not managed_by_path(kind):
+    if way is Way.GATE:
         return pods.problem(parts)
+    if way is Way.GATES:
+        return ""
     job = next(iter(parts), None)
     if job is not None and kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
         path = ".".join(managed_by_path(kind))
@@ -120,22 +130,25 @@ def dispatch_problem(kind: JobKind | None, parts: Sequence[JSON]) -> str:
     return ""
 
 
-def status_back(kind: JobKind, job: JSON, copy: JSON) -> Patch:
+def status_back(kind: SentKind, job: JSON, copy: JSON) -> Patch:
     """Return the patch of the status of the manager's job by its copy; empty: there is nothing to write.
 
     While only the manager's job is suspended, it is about to start or to stop, and takes no status of one that runs or
     is being stopped: the API server refuses a Job that is suspended and runs.  It takes the end of a job that was
     faster.
     """
-    if not managed_by_path(kind):
+    way = way_of(kind)
+    if way is Way.GATE:
         return pods.status_back(job, copy)
+    if way is Way.GATES:
+        return {}  # the manager's own controllers write the status
     if kind.holds_back(job) and not kind.is_suspended(copy) and kind.finished(copy) is None:
         return {}
     patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))
     return {"status": patch} if patch else {}
 
 
-def resized(kind: JobKind, copy: JSON, workload: wire.Workload) -> Patch:
+def resized(kind: SentKind, copy: JSON, workload: wire.Workload) -> Patch:
     """Return the patch by which the copy of an elastic job gets the size of a slice and is that slice's; empty: it is.
 
     Both go in one write: a cluster never compares the job with a slice of another size.
@@ -149,7 +162,7 @@ def resized(kind: JobKind, copy: JSON, workload: wire.Workload) -> Patch:
     return merge_patch(copy, apply_merge_patch(wanted, {"metadata": metadata}))
 
 
-def forwarded(kind: JobKind, job: JSON, copy: JSON) -> Patch:
+def forwarded(kind: SentKind, job: JSON, copy: JSON) -> Patch:
     """Return the patch by which the copy of a job follows an edit of its user; empty: it has.
 
     Fields that only the copy has stay: its cluster's API server may write them again.

@@ -182,7 +182,7 @@ def _corrected(facts: MultiKueueFacts) -> tuple[MultiKueueFacts, dict[str, Remot
         found = likeness(facts.workload, remote.workload, is_elastic=facts.is_elastic)
         runs = remote.job is not None and (not remote.is_partial or facts.entry.state == names.CHECK_READY)
         cannot_run = remote.is_taken and not runs
-        if remote.is_leaving or cannot_run or found is Likeness.OTHER:
+        if remote.is_leaving or remote.is_barred or cannot_run or found is Likeness.OTHER:
             steps[remote.cluster] = RemoteStep.DELETE
             remotes[-1] = replace(remote, is_leaving=True)
         elif found is Likeness.BEHIND:
@@ -301,13 +301,15 @@ def _waiting(facts: MultiKueueFacts) -> MultiKueueDecision:
     steps |= dict.fromkeys(gates.clusters, RemoteStep.OPEN_GATE)
     return MultiKueueDecision(
         steps=steps,
-        answer=_answer(facts, names.CHECK_PENDING, _waits_for(found.clusters)),
+        answer=_answer(facts, names.CHECK_PENDING, _waits_for(facts, found.clusters)),
         nominated=found.clusters if is_new else None,
         again=min((each for each in (found.again, gates.again) if each is not None), default=None),
     )
 
 
-def _waits_for(clusters: tuple[str, ...]) -> str:
+def _waits_for(facts: MultiKueueFacts, clusters: tuple[str, ...]) -> str:
+    if facts.place.waits_for:
+        return f"Waits for the cluster of Workload {facts.place.waits_for}: all groups of an owner go to one cluster"
     if not clusters:
         return "No worker cluster can be asked; conditions Active of the MultiKueueClusters say why"
     return f"Waits until one of these clusters admits the workload: {', '.join(clusters)}"

@@ -28,7 +28,7 @@ def nominate(facts: MultiKueueFacts) -> Nomination:
     """Return the nominated clusters.  A dispatcher that is not ours has written them into the status."""
     dispatcher, now = facts.policy.dispatcher, facts.workload.status.nominated_cluster_names
     offered = [remote.cluster for remote in facts.remotes if remote.is_free or _is_kept(remote, now)]
-    if dispatcher == DISPATCHER_ALL_AT_ONCE:
+    if dispatcher == DISPATCHER_ALL_AT_ONCE or facts.place.decides:
         return Nomination(tuple(sorted(offered))[:_MOST])
     if dispatcher == DISPATCHER_INCREMENTAL:
         return _incremental(facts, offered)
@@ -42,12 +42,16 @@ def nominate(facts: MultiKueueFacts) -> Nomination:
 
 def _is_kept(remote: Remote, nominated: Sequence[str]) -> bool:
     """Whether a lost cluster stays nominated: a worker that comes and goes must not rewrite all waiting workloads."""
-    return not remote.is_connected and remote.is_offered and remote.cluster in nominated
+    return not remote.is_connected and remote.is_offered and not remote.is_barred and remote.cluster in nominated
 
 
 def writes_nomination(facts: MultiKueueFacts) -> bool:
     """Whether the nomination is written by this controller."""
-    return facts.policy.dispatcher in (DISPATCHER_ALL_AT_ONCE, DISPATCHER_INCREMENTAL, DISPATCHER_BEST_DOMAIN)
+    return bool(facts.place.cluster) or facts.policy.dispatcher in (
+        DISPATCHER_ALL_AT_ONCE,
+        DISPATCHER_INCREMENTAL,
+        DISPATCHER_BEST_DOMAIN,
+    )
 
 
 def _incremental(facts: MultiKueueFacts, offered: list[str]) -> Nomination:

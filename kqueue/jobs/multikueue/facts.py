@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config.dispatchers import DISPATCHER_ALL_AT_ONCE
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.multikueue.answers import ClusterAnswer
+from kqueue.jobs.multikueue.sets import ANYWHERE, SetPlace
 
 ROUND = timedelta(minutes=5)
 """Time after which the incremental dispatcher adds clusters.  Source: Kueue."""
@@ -28,6 +29,7 @@ class Remote:
         lost_since: when the connection ended; None: it has not, or nobody has noticed it yet.
         workload: the copy; None: there is none.
         is_leaving: the copy is being deleted, so its conditions do not count any more.
+        is_barred: the other groups of the workload's owner are on another cluster, or choose one first.
         is_taken: an object that this manager did not make has the name of the copy, or of the job's.
         job: the copy of the job, or of any pod of a group; None: there is none.
         runs: copies of the job have not ended, as far as their watch tells.
@@ -41,6 +43,7 @@ class Remote:
     lost_since: datetime | None = None
     workload: wire.Workload | None = None
     is_leaving: bool = False
+    is_barred: bool = False
     is_taken: bool = False
     job: JSON | None = None
     runs: bool = False
@@ -54,7 +57,7 @@ class Remote:
     @property
     def is_free(self) -> bool:
         """Whether a copy may be created on the cluster, or is there."""
-        return self.is_offered and self.is_connected and not self.is_taken
+        return self.is_offered and self.is_connected and not self.is_taken and not self.is_barred
 
     def since(self, kind: str) -> datetime | None:
         """Return the time since which a condition of the copy has been true; None: it is not true, or has no time."""
@@ -108,6 +111,7 @@ class MultiKueueFacts:
         forwards: edits of a job that runs reach its copy.
         is_replaced: another slice has the quota of the job by now, and the copy of the job is that slice's.
         stands_behind: the slice that it is to replace has the quota, and the copy of the job is that slice's.
+        place: where the workload may go because of the other groups of its owner.
         inherited: the cluster of the slice that it has replaced; empty: none, or the workload was evicted since.
         now: the present time.
         answers: what clusters say about the workload, where the dispatcher asks them.
@@ -124,6 +128,7 @@ class MultiKueueFacts:
     forwards: bool = False
     is_replaced: bool = False
     stands_behind: bool = False
+    place: SetPlace = ANYWHERE
     inherited: str = ""
     answers: Mapping[str, ClusterAnswer] = field(default_factory=dict)
     sent_at: datetime | None = None

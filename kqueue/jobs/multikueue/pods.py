@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kqueue.api import names
 from kqueue.jobs import pod_view
+from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.fields import JSON, condition_of, mapping, objects, text
-from kqueue.jobs.patch import Patch, merge_patch
+from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 
 _OF_ONE_CLUSTER = (
     "podIP",
@@ -27,6 +29,8 @@ _OF_ONE_CLUSTER = (
 """Fields of a pod's status that mean nothing, or something else, on another cluster: an address would make Services of
 the manager send requests to a stranger.
 """
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label by which a ReplicaSet knows its pods."""
 _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _OF_A_RUN = (*_CONTAINERS, "startTime", "reason", "message")
 
@@ -35,11 +39,31 @@ def problem(pods: Sequence[JSON]) -> str:
     """Return why no worker cluster can run the pods of a workload; empty: one can."""
     for pod in pods:
         parent = pod_view.suspending_parent(pod)
-        if parent is not None:
-            return f"The pods of a {parent} cannot be run by a worker cluster"
+        if parent not in (None, Deployment.framework):
+            return f"The pods of a {parent} cannot be run by a worker cluster without it"
+    return runs_here(pods)
+
+
+def runs_here(pods: Iterable[JSON]) -> str:
+    """Return why a worker cluster must not run pods that run on the manager; empty: none does."""
+    for pod in pods:
         if not pod_view.is_suspended(pod) and not pod_view.is_deleting(pod):
             return f"Pod {text(pod, 'metadata', 'name')} runs on this cluster already; delete it and create it again"
     return ""
+
+
+def without_parent(pod: JSON) -> JSON:
+    """Return the pod of a Deployment as a pod that is queued alone; any other object unchanged.
+
+    Its ReplicaSet stays on the manager.  A ReplicaSet of the worker must not take the copy for one of its own pods.
+    """
+    if pod_view.suspending_parent(pod) != Deployment.framework:
+        return pod
+    metadata = {
+        "labels": {_TEMPLATE_HASH: None},
+        "annotations": {names.POD_SUSPENDING_PARENT_ANNOTATION: None},
+    }
+    return apply_merge_patch(pod, {"metadata": metadata})
 
 
 def needs_copy(pod: JSON) -> bool:

@@ -34,7 +34,9 @@ from kqueue.controllers.worker_answers import PLACEMENTS
 from kqueue.controllers.worker_cluster import IDENTITY, WorkerSourceError, identity_of, serves_kueue
 from kqueue.controllers.worker_sources import WorkerSources
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
-from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.catalog import COMPOSED
+from kqueue.jobs.deployment import Deployment
+from kqueue.jobs.managed_by import Way, way_of
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.registry import kinds_for
 from kqueue.model import condition
@@ -107,8 +109,10 @@ def rights(configuration: Configuration) -> list[Right]:
         found += [Right(queues, verb) for queues in (LOCAL_QUEUES, CLUSTER_QUEUES) for verb in ("list", "watch")]
     if configuration.multi_kueue.dispatcher_name == DISPATCHER_BEST_DOMAIN:
         found.append(Right(PLACEMENTS, "create"))
-    jobs = [resource_of(kind) for kind in kinds_for(configuration) if managed_by_path(kind)]
-    pods = [PODS] if PlainPod.framework in configuration.integrations.frameworks else []
+    on = configuration.integrations.frameworks
+    owners = [kind for kind in COMPOSED if kind.framework in on]
+    jobs = [resource_of(kind) for kind in (*kinds_for(configuration), *owners) if way_of(kind) is not Way.NONE]
+    pods = [PODS] if {PlainPod.framework, Deployment.framework} & set(on) else []
     verbs = ("get", "list", "watch", "create", "patch", "delete")
     return found + [Right(resource, verb) for resource in (*jobs, *pods) for verb in verbs]
 

@@ -286,7 +286,11 @@ async def test_without_worker_clusters_there_is_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("given", "further"),
     [
-        pytest.param({"integrations": {"frameworks": ["batch/job", "deployment"]}}, [], id="kinds-that-can-be-sent"),
+        pytest.param({"integrations": {"frameworks": ["batch/job"]}}, [], id="kinds-that-can-be-sent"),
+        pytest.param({"integrations": {"frameworks": ["batch/job", "deployment"]}}, ["pods"], id="deployments"),
+        pytest.param(
+            {"integrations": {"frameworks": ["batch/job", "statefulset"]}}, ["statefulsets.apps"], id="owners"
+        ),
         pytest.param({"integrations": {"frameworks": ["batch/job", "pod"]}}, ["pods"], id="pods"),
         pytest.param(
             {"multiKueue": {"dispatcherName": "kqueue.dev/best-domain"}},

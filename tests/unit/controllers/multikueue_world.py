@@ -10,7 +10,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import multikueue as api
 from kqueue.controllers.multikueue import ClusterSteps, MultiKueueChecks
 from kqueue.controllers.multikueue_reports import MultiKueueReports
-from kqueue.controllers.multikueue_setup import HEIR_INDEX, heir_of, jobs_by_owner
+from kqueue.controllers.multikueue_setup import HEIR_INDEX, groups_beside, heir_of, jobs_by_owner
 from kqueue.controllers.multikueue_steps import RemoteSteps
 from kqueue.controllers.multikueue_view import MultiKueueSources, MultiKueueView
 from kqueue.controllers.pod_writes import GROUP_INDEX
@@ -19,13 +19,15 @@ from kqueue.controllers.resources import PODS, WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerCluster, WorkerHandlers, WorkerLink, WorkerTools
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.errors import KqueueError, UnreachableError
-from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.catalog import BY_FRAMEWORK, COMPOSED
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
+from kqueue.jobs.multikueue.owners import SentOwner
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
+from kqueue.kinds import GroupKind
 from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import JSON, World, condition, make_workload, read, reserved
@@ -110,7 +112,11 @@ class Worker:
 
     def tell(self, *conditions: JSON) -> None:
         """The worker's queue writes the conditions of the copy."""
-        self.client.change(WORKLOADS, "ns/w", {"status": {"conditions": list(conditions)}})
+        self.say("ns/w", *conditions)
+
+    def say(self, key: str, *conditions: JSON) -> None:
+        """The worker's queue writes the conditions of the copy of any Workload."""
+        self.client.change(WORKLOADS, key, {"status": {"conditions": list(conditions)}})
 
 
 _MOST_STEPS = 30
@@ -164,10 +170,18 @@ class MultiKueueWorld(World):
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(read(RawObject, obj)), JobFeatures()))
         self.services: Store[JSON] = Store("services")
         self.client.watch(SERVICES, self.services, lambda obj: as_json(read(RawObject, obj)))
+        self.owners: dict[GroupKind, tuple[SentOwner, Store[JSON]]] = {}
+        for owner in map(SentOwner, COMPOSED):
+            found: Store[JSON] = Store(owner.resource)
+            self.client.watch(resource_of(owner), found, lambda obj: as_json(read(RawObject, obj)))
+            self.owners[owner.gvk.group, owner.gvk.kind] = owner, found
+        self.beside = groups_beside(self.workloads)
+        self.keys = ["ns/w"]
+        """The Workloads that are decided about."""
         self.origin = Origin("west")
         self.tools = WorkerTools(
             origin=self.origin,
-            kinds=[JOB, SERVICE, POD],
+            kinds=[JOB, SERVICE, POD, *(owner for owner, _ in self.owners.values())],
             switches=JobFeatures(),
             clock=self.clock,
             identity=self._identity,
@@ -193,8 +207,12 @@ class MultiKueueWorld(World):
                 workload=self.workloads.get,
                 heirs=lambda key: self.workloads.by_index(HEIR_INDEX, key),
                 job=jobs_by_owner(
-                    {("batch", "Job"): (JOB, self.jobs), ("ray.io", "RayService"): (SERVICE, self.services)}, self.pods
+                    {("batch", "Job"): (JOB, self.jobs), ("ray.io", "RayService"): (SERVICE, self.services)},
+                    self.pods,
+                    self.owners,
+                    self.pods,
                 ),
+                groups=self.beside,
                 **self.asking(),
             ),
             policy=self.policy,
@@ -230,11 +248,15 @@ class MultiKueueWorld(World):
         return {}
 
     def reserve(self, *more: JSON, **entry: Any) -> None:
-        """The Workload has quota, these conditions, and its check this state."""
+        """The Workloads have quota, these conditions, and their check this state."""
+        for key in self.keys:
+            self._reserve(key, *more, **entry)
+
+    def _reserve(self, key: str, *more: JSON, **entry: Any) -> None:
         state = {"name": "multi", "state": "Pending", "message": "", "lastTransitionTime": "2025-12-31T00:00:00Z"}
         admitted = () if any(c["type"] == "Admitted" for c in more) else (condition("Admitted", "False"),)
         status = reserved(*admitted, *more, admissionChecks=[{**state, **entry}])
-        self.client.change(WORKLOADS, "ns/w", {"status": status})
+        self.client.change(WORKLOADS, key, {"status": status})
 
     def _bring(self) -> None:
         self.client.sync()
@@ -244,8 +266,11 @@ class MultiKueueWorld(World):
     async def step(self) -> float | None:
         """The manager decides once, and each connected worker takes its step."""
         self._bring()
-        again = (await self.reconciler.reconcile("ns/w")).requeue_after
-        self._bring()
+        times = []
+        for name in self.keys:
+            times.append((await self.reconciler.reconcile(name)).requeue_after)
+            self._bring()
+        again = min((time for time in times if time is not None), default=None)
         for worker in self.workers.values():
             while worker.cluster.link is not None and worker.cluster.queue:
                 key = next(iter(worker.cluster.queue))

@@ -112,6 +112,25 @@ async def test_a_pod_runs_elsewhere_and_keeps_its_gate_here() -> None:
     assert (worker.names, world.workers["b"].names) == (["ns/w", "ns/p"], [])
 
 
+async def test_a_pod_of_a_deployment_runs_elsewhere_without_its_owners() -> None:
+    """8, 17.2: its copy is a pod that is queued alone, which no ReplicaSet of the worker takes for its own; the status
+    comes back, so that the Deployment counts it.
+    """
+    world = PodWorld(
+        "p",
+        labels={"pod-template-hash": "abc", "app": "web"},
+        annotations={"kueue.x-k8s.io/pod-suspending-parent": "deployment"},
+    )
+    worker = await world.ran()
+    made = (worker.client.object(PODS, "ns/p") or {})["metadata"]
+
+    assert "kueue.x-k8s.io/pod-suspending-parent" not in made["annotations"]
+    assert "ownerReferences" not in made
+    assert (made["labels"]["app"], "pod-template-hash" in made["labels"]) == ("web", False)
+    assert world.pod()["metadata"]["labels"]["pod-template-hash"] == "abc"
+    assert world.pod()["status"]["conditions"] == [condition("Ready")]
+
+
 async def test_a_pod_ends_as_its_copy_has_ended() -> None:
     """17.2.4: the Workload may be seen first; the pod has its last status before the copies go."""
     world = PodWorld("p")

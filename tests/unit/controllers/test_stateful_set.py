@@ -9,7 +9,10 @@ import pytest
 from kqueue.controllers.composed import STATEFUL_SETS
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError
+from kqueue.jobs.composed import GroupPlan
 from kqueue.jobs.stateful_set import StatefulSet
+from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.workload import Priority
 from tests.unit.controllers.builders import status_of
 from tests.unit.controllers.composed_world import MOST, Composed, Story
 from tests.unit.jobs.builders import JSON, prefixed
@@ -284,3 +287,64 @@ async def test_only_the_first_workload_of_a_new_one_tells_how_long_it_took(gener
 
     assert len(sets.latencies) == counted
     await sets.close()
+
+
+ORIGIN, ORIGIN_UID = "kueue.x-k8s.io/multikueue-origin", "kueue.x-k8s.io/multikueue-origin-uid"
+
+
+class Copies(Sets):
+    """A StatefulSet that a manager has made here, with the Workload that it made before."""
+
+    def scale(self, replicas: int, **changes: Any) -> None:
+        self.write(made(replicas, labels={ORIGIN: "west"}, annotations={ORIGIN_UID: "theirs"}, **changes))
+
+    def dispatched(self, *, origin: str = "west") -> None:
+        """The manager makes the Workload, of the size that the StatefulSet has there."""
+        theirs = made(2)
+        theirs["metadata"]["uid"] = "theirs"
+        (group,) = StatefulSet().groups(theirs, JobFeatures())
+        found = GroupPlan(StatefulSet(), theirs, group, JobFeatures()).workload(Priority())
+        meta = {key: found["metadata"][key] for key in ("name", "namespace", "annotations")}
+        self.client.put(WORKLOADS, {**found, "metadata": {**meta, "uid": "copy", "labels": {ORIGIN: origin}}})
+        self.sync()
+
+
+async def test_a_copy_runs_with_the_workload_of_its_manager() -> None:
+    """9: it makes none, becomes its owner, starts its pods, and changes nothing of it when it is scaled."""
+    world = Copies()
+    await world.settle()
+    world.appear(0, 1)
+    await world.settle()
+    assert (world.client.keys(WORKLOADS), world.all_held()) == ([], [True, True])
+    world.dispatched()
+    await world.settle()
+    before = world.only_workload["spec"]
+    world.admitted()
+    await world.settle()
+    assert world.all_held() == [False, False]
+    world.runs("db-0", "db-1")
+    world.scale(3)
+    await world.settle()
+    world.scale(0)
+    world.vanish()
+    await world.settle()
+    owners = [o["kind"] for o in world.only_workload["metadata"]["ownerReferences"]]
+    status = world.reserved()
+    await world.close()
+
+    assert owners[0] == "StatefulSet"
+    assert world.only_workload["metadata"]["labels"][ORIGIN] == "west"
+    assert (world.only_workload["spec"], status[0]) == (before, "True")
+
+
+async def test_a_copy_takes_no_workload_of_another_origin() -> None:
+    """17.2: an object without the origin of its manager is never used."""
+    world = Copies()
+    world.dispatched(origin="east")
+    world.appear(0, 1)
+    world.admitted()
+    await world.settle()
+    held, owners = world.all_held(), world.only_workload["metadata"].get("ownerReferences", [])
+    await world.close()
+
+    assert (held, owners) == ([True, True], [])

@@ -50,6 +50,8 @@ class Kind:
         watched: a reconciler of its own reads objects that are queued through their pods.
         managed_by: path of the field that names the controller of an object, so that another cluster may run it; empty:
             there is no such field, or objects of the kind cannot use a prebuilt Workload.
+        sent_held: other clusters may run copies of its objects, although these have no such field: on the cluster that
+            sends them their flag keeps them from running.
         reads: kinds of other objects from which the pods of an object follow (`kqueue/jobs/others.py`).
         viewers: who gets the chart's role that views objects, in the letters of its file of user roles; empty: the
             chart has no roles of users for the kind.
@@ -71,6 +73,7 @@ class Kind:
     stop_writes_status: bool = False
     watched: bool = False
     managed_by: str = ""
+    sent_held: bool = False
     reads: tuple[ReadKind, ...] = ()
     viewers: str = ALL_VIEWERS
 
@@ -264,6 +267,7 @@ _ROWS = (
         plural="sparkapplications",
         makes=frozenset({POD}),
         drivers=True,
+        sent_held=True,
         pod_label="sparkoperator.k8s.io/app-name",
         gate="SparkApplicationIntegration",
     ),

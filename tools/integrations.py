@@ -60,7 +60,7 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
     "workload slices": (*_FIXED, "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
     "reclaimable pods": (_TRAINING, _RAY, *_WRAPPED, "Pod", *_SERVING, "declared kind"),
     "ranks": (_RAY, "SparkApplication", "Pod", "Deployment"),
-    "prebuilt workload": ("SparkApplication", *_SERVING, *GANGS),
+    "prebuilt workload": (*_SERVING, *GANGS),
     "finished": _SERVING,
     "maximum execution time": _SERVING,
     "scale": (_TRAINING, _RAY, *_WRAPPED, "Pod", "Pod group", "Job", "declared kind", *GANGS),

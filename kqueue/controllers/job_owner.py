@@ -83,7 +83,8 @@ class JobOwner:
     @property
     def check_again(self) -> float | None:
         """Seconds after which a job on another cluster is looked at again; None: events tell the end of all pods."""
-        return CHECK_AGAIN if self._workloads.is_dispatched(self._job) else None
+        away = self._workloads.is_dispatched(self._job) or self._workloads.is_held(self.workload)
+        return CHECK_AGAIN if away else None
 
     def finished(self) -> Finished | None:
         """Return the result of the job; None: it has not finished."""
@@ -98,7 +99,11 @@ class JobOwner:
         return self._slices.reclaimable(self._job, self._pod_sets, self.workload)
 
     def ready(self) -> bool | None:
-        """Whether all pods are ready, decided by the kind; for an elastic job, by its slices."""
+        """Whether all pods are ready, decided by the kind; for an elastic job, by its slices; None: the job is held
+        here while another cluster runs its copy, and tells nothing.
+        """
+        if self._workloads.is_held(self.workload):
+            return None
         return self._slices.ready(self._job, self._pod_sets, self.workload)
 
     async def correct(self) -> bool:
@@ -148,8 +153,10 @@ class JobOwner:
         """Deactivate the Workload of a running job that its user has suspended.
 
         The job stays stopped and its quota is released until its Workload is made active again. Starting it again would
-        undo the user's request.
+        undo the user's request.  A job that is held here while another cluster runs its copy stays suspended, too.
         """
+        if self._workloads.is_held(self.workload):
+            return True
         if not was_started(self._pod_sets, self.workload):
             return False
         key = model.workload_key(self.workload)
@@ -197,6 +204,8 @@ class JobOwner:
         if not model.is_admitted(self.workload):
             if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
                 await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
+        elif self._workloads.is_held(self.workload):
+            await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="another cluster runs the job"))
         elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was interrupted
             await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message=""))
         elif traits := rules.newer_move_traits(self._job, self.workload.metadata.annotations):

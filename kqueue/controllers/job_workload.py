@@ -21,6 +21,7 @@ from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
+from kqueue.jobs.managed_by import Way, way_of
 from kqueue.jobs.workload import (
     Priority,
     belongs,
@@ -75,7 +76,7 @@ class JobWorkload:
         policy, workloads = context.policy, context.workloads
         self._kind, self._workloads, self._newest = kind, workloads, context.book.newest
         self._steps, self._writes, self._pods_left = context.steps, writes, pods_left
-        self._runs_elsewhere = context.runs_elsewhere
+        self._runs_elsewhere, self._is_sent = context.runs_elsewhere, context.is_sent
         self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
         self._on_created = reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
@@ -105,15 +106,19 @@ class JobWorkload:
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
         """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone."""
-        if job is not None and self.is_dispatched(job):
-            active = any(self._runs_elsewhere(w) for w in workloads)
-        else:
-            active = job is not None and self._kind.active(job)
+        dispatched = job is not None and self.is_dispatched(job)
+        active = job is not None and not dispatched and self._kind.active(job)
+        if dispatched or (job is not None and way_of(self._kind) is Way.FLAG):
+            active = active or any(self._runs_elsewhere(w) for w in workloads)
         return active or any(self._pods_left(model.siblings_key(w)) for w in workloads)
 
     def is_dispatched(self, job: JSON) -> bool:
         """Whether another cluster runs the job: the status of this one is what that cluster has told last."""
         return self._kind.managed_by(job) == names.MULTIKUEUE_CONTROLLER
+
+    def is_held(self, workload: wire.Workload) -> bool:
+        """Whether only the flag keeps a job from running here, too, while another cluster runs its copy."""
+        return way_of(self._kind) is Way.FLAG and self._is_sent(workload)
 
     def just_made(self, job: JSON) -> bool:
         """Whether the job's Workload was created and the watch has not reported it yet."""

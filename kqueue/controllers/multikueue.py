@@ -82,7 +82,8 @@ class MultiKueueChecks:
             await self._steps.finish(workload, decision.end.reason, decision.end.message)
         else:
             await self._write(key, facts, decision)
-            await self._steps.report(workload, reclaimable={}, ready=self._view.is_ready(facts))
+            if (ready := self._view.is_ready(facts)) is not None:
+                await self._steps.report(workload, reclaimable={}, ready=ready)
         for cluster in decision.steps:
             if cluster in self._clusters:
                 self._clusters[cluster].enqueue(key)

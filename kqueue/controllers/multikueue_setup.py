@@ -45,7 +45,7 @@ from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.managed_by import managed_by_path
+from kqueue.jobs.managed_by import Way, way_of
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
@@ -200,7 +200,7 @@ class _Parts:
     def __init__(self, manager: Manager) -> None:
         watches, self._manager = manager.watches, manager
         self._follows_quota = manager.config.enabled("MultiKueueManagerQuotaAutomation")
-        self.jobs = [kind for kind in manager.kinds if managed_by_path(kind)]
+        self.jobs = [kind for kind in manager.kinds if way_of(kind) in (Way.FIELD, Way.FLAG)]
         alone = {POD_KIND.framework, Deployment.framework} & set(manager.config.integrations.frameworks)
         watch = manager.shared(watch_pods) if alone else None
         manager.shared(make_pod_writes)  # it indexes them by group
@@ -409,9 +409,10 @@ class _Parts:
             self.on_config(old, new)
 
     def on_job(self, kind: JobKind, old: JSON | None, new: JSON | None) -> None:
-        """Take in an event of a job that names this controller."""
+        """Take in an event of a job that names this controller, or of a kind that cannot."""
         seen = new if new is not None else old
-        if seen is None or kind.managed_by(seen) != names.MULTIKUEUE_CONTROLLER:
+        named = seen is not None and kind.managed_by(seen) == names.MULTIKUEUE_CONTROLLER
+        if seen is None or not (named or way_of(kind) is Way.FLAG):
             return
         owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key_of(seen)))
         for key in self._manager.watches.workloads.store.keys_by_index(OWNER_INDEX, owner):

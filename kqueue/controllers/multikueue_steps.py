@@ -16,6 +16,7 @@ from kqueue.controllers.raw import key_of
 from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerLink
 from kqueue.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import SentKind
 from kqueue.jobs.multikueue.copies import caught_up, deactivation, reclassed
@@ -173,7 +174,10 @@ class RemoteSteps:
     async def _reclass(self, link: WorkerLink, owner: DispatchedJob) -> None:
         """Give the copies of the job, or of pods, the priority class of the originals."""
         if owner.kind is not None:
-            changes = [(copy, reclassed(part, copy)) for part, copy in owner.present_on(link)]
+            parts = owner.present_on(link)
+            if isinstance(owner.kind, SentOwner):  # with ready pods it takes another class, and no first one
+                parts = [each for each in parts if rules.priority_class(each[1])]
+            changes = [(copy, reclassed(part, copy)) for part, copy in parts]
             write = partial(self._change, link, owner.kind)
             await each([(copy, patch) for copy, patch in changes if patch], write, at_once=_AT_ONCE)
 

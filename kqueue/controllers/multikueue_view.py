@@ -251,7 +251,7 @@ class MultiKueueView:
         """
         owner, remote = self.owner(facts.workload), facts.remote(facts.workload.status.cluster_name)
         copy = remote.counted if remote is not None else None
-        if owner.kind is None or way_of(owner.kind) is not Way.GATES or copy is None:
+        if owner.kind is None or way_of(owner.kind) not in (Way.GATES, Way.FLAG) or copy is None or facts.is_evicted:
             return None
         told = model.condition(copy.status.conditions, names.CONDITION_PODS_READY)
         return told.status == "True" if told is not None else None

@@ -17,6 +17,8 @@ class Way(Enum):
     """Nothing does: objects of the kind are not sent."""
     FIELD = auto()
     """The field that names its controller."""
+    FLAG = auto()
+    """The flag that suspends it."""
     GATE = auto()
     """The gate of a pod."""
     GATES = auto()
@@ -38,4 +40,8 @@ def way_of(kind: NamedKind) -> Way:
     if kind.framework == PlainPod.framework:
         return Way.GATE
     row = FRAMEWORKS.get(kind.framework)
-    return Way.GATES if row is not None and row.through_pods and row.watched else Way.NONE
+    if row is None:
+        return Way.NONE
+    if row.sent_held:
+        return Way.FLAG
+    return Way.GATES if row.through_pods and row.watched else Way.NONE

@@ -47,7 +47,6 @@ class SparkApplication(TemplatedJob):
     gvk = GroupVersionKind("sparkoperator.k8s.io", "v1beta2", "SparkApplication")
     resource = "sparkapplications"
     own_controller = ""
-    _prebuilt = False
 
     def active(self, job: JSON) -> bool:
         """Whether the operator may have pods of the application, or is about to make or delete them."""

@@ -48,8 +48,6 @@ class TemplatedJob(ABC):
     """The steps to the flag that keeps the object from starting."""
     _labels_checked_on_update: ClassVar[bool] = True
     """Whether the rules for labels and annotations of a new job hold for its updates, too.  Source: Kueue."""
-    _prebuilt: bool = True
-    """Whether a job may use a prebuilt Workload."""
     _elastic: ClassVar[bool] = False
     """Whether jobs of the kind may use workload slices."""
 
@@ -134,7 +132,7 @@ class TemplatedJob(ABC):
             return []
         found: list[FieldError] = []
         if old is None or self._labels_checked_on_update:
-            found += rules.create_problems(new, around, prebuilt=self._prebuilt, elastic=self._elastic)
+            found += rules.create_problems(new, around, elastic=self._elastic)
         if old is not None:
             found += rules.update_problems(
                 new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)

@@ -124,6 +124,9 @@ def dispatch_problem(kind: SentKind | None, parts: Sequence[JSON]) -> str:
     if way is Way.GATES:
         return ""
     job = next(iter(parts), None)
+    if way is Way.FLAG:
+        runs = job is not None and (kind.active(job) or not kind.is_suspended(job)) and kind.finished(job) is None
+        return f"The {kind.gvk.kind} runs on this cluster already; delete it and create it again" if runs else ""
     if job is not None and kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
         path = ".".join(managed_by_path(kind))
         return f"{path} of the job is not {names.MULTIKUEUE_CONTROLLER}; create the job with that value"
@@ -142,6 +145,8 @@ def status_back(kind: SentKind, job: JSON, copy: JSON) -> Patch:
         return pods.status_back(job, copy)
     if way is Way.GATES:
         return {}  # the manager's own controllers write the status
+    if way is Way.FLAG and kind.finished(copy) is None:
+        return {}  # they do so until the end
     if kind.holds_back(job) and not kind.is_suspended(copy) and kind.finished(copy) is None:
         return {}
     patch = merge_patch(mapping(job, "status"), mapping(copy, "status"))

@@ -38,6 +38,8 @@ JOB = BY_FRAMEWORK["batch/job"]
 JOBS = resource_of(JOB)
 SERVICE = BY_FRAMEWORK["ray.io/rayservice"]
 SERVICES = resource_of(SERVICE)
+APPLICATION = BY_FRAMEWORK["sparkoperator.k8s.io/sparkapplication"]
+APPLICATIONS = resource_of(APPLICATION)
 POD = PlainPod()
 PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
 OWNER: JSON = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
@@ -170,6 +172,8 @@ class MultiKueueWorld(World):
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(read(RawObject, obj)), JobFeatures()))
         self.services: Store[JSON] = Store("services")
         self.client.watch(SERVICES, self.services, lambda obj: as_json(read(RawObject, obj)))
+        self.applications: Store[JSON] = Store("applications")
+        self.client.watch(APPLICATIONS, self.applications, lambda obj: as_json(read(RawObject, obj)))
         self.owners: dict[GroupKind, tuple[SentOwner, Store[JSON]]] = {}
         for owner in map(SentOwner, COMPOSED):
             found: Store[JSON] = Store(owner.resource)
@@ -181,7 +185,7 @@ class MultiKueueWorld(World):
         self.origin = Origin("west")
         self.tools = WorkerTools(
             origin=self.origin,
-            kinds=[JOB, SERVICE, POD, *(owner for owner, _ in self.owners.values())],
+            kinds=[JOB, SERVICE, APPLICATION, POD, *(owner for owner, _ in self.owners.values())],
             switches=JobFeatures(),
             clock=self.clock,
             identity=self._identity,
@@ -207,7 +211,11 @@ class MultiKueueWorld(World):
                 workload=self.workloads.get,
                 heirs=lambda key: self.workloads.by_index(HEIR_INDEX, key),
                 job=jobs_by_owner(
-                    {("batch", "Job"): (JOB, self.jobs), ("ray.io", "RayService"): (SERVICE, self.services)},
+                    {
+                        ("batch", "Job"): (JOB, self.jobs),
+                        ("ray.io", "RayService"): (SERVICE, self.services),
+                        ("sparkoperator.k8s.io", "SparkApplication"): (APPLICATION, self.applications),
+                    },
                     self.pods,
                     self.owners,
                     self.pods,

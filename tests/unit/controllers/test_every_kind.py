@@ -9,12 +9,12 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
-from tests.unit.controllers.builders import read
-from tests.unit.controllers.kinds_world import CUSTOM, WITHOUT_PREBUILT, KindWorld
+from tests.unit.controllers.builders import JSON, read, status_of
+from tests.unit.controllers.kinds_world import CUSTOM, WITHOUT_FIELD, KindWorld
 from tests.unit.jobs.builders import UID, prefixed
 
 EACH = pytest.mark.parametrize("framework", CUSTOM)
-WITH_PREBUILT = tuple(framework for framework in CUSTOM if framework not in WITHOUT_PREBUILT)
+WITH_FIELD = tuple(framework for framework in CUSTOM if framework not in WITHOUT_FIELD)
 FAR = "kueue.x-k8s.io/multikueue"
 
 
@@ -84,7 +84,8 @@ async def test_a_time_limit_is_written_into_the_workload_and_stops_the_object(
 @pytest.mark.proves("TrainJob", "prebuilt workload")
 @pytest.mark.proves("Ray", "prebuilt workload")
 @pytest.mark.proves("AppWrapper", "prebuilt workload")
-@pytest.mark.parametrize("framework", WITH_PREBUILT)
+@pytest.mark.proves("SparkApplication", "prebuilt workload")
+@EACH
 async def test_an_object_starts_with_the_workload_that_was_made_for_it(
     make: Callable[..., KindWorld], framework: str
 ) -> None:
@@ -109,7 +110,7 @@ async def test_an_object_starts_with_the_workload_that_was_made_for_it(
 @pytest.mark.proves("TrainJob", "managed by")
 @pytest.mark.proves("Ray", "managed by")
 @pytest.mark.proves("AppWrapper", "managed by")
-@pytest.mark.parametrize("framework", WITH_PREBUILT)
+@pytest.mark.parametrize("framework", WITH_FIELD)
 @pytest.mark.parametrize(
     ("by", "queued"),
     [
@@ -127,3 +128,31 @@ async def test_who_runs_an_object_does_not_matter_to_its_queueing(
 
     assert written == ([f"create workloads {world.key}"] if queued else [])
     assert (world.recorder.warnings, world.manager()) == ([] if queued else ["Unsupported"], by)
+
+
+async def test_an_object_without_the_field_is_held_while_another_cluster_runs_it(
+    make: Callable[..., KindWorld],
+) -> None:
+    """17.2: it is not started here, and stopped if its user starts it; its quota is charged until the copy has ended."""
+    world = make(WITHOUT_FIELD[0])
+    world.sent = True
+    await world.queued()
+    world.admit()
+    await world.rest()
+    held = world.suspended
+    world.client.change(world.resource, "team/sample", {"spec": {"suspend": False}})
+    await world.rest()
+    again = world.suspended
+    world.elsewhere = True
+    world.evict("Preempted")
+    await world.rest()
+    charged = condition_true(world.found, "QuotaReserved")
+    world.elsewhere = False
+    await world.rest()
+
+    assert (held, again) == (True, True)
+    assert (charged, condition_true(world.found, "QuotaReserved")) == (True, False)
+
+
+def condition_true(workload: JSON, kind: str) -> bool:
+    return status_of(workload, kind)[0] == "True"

@@ -73,6 +73,8 @@ class Jobs(World):
         manages_all = more.pop("manages_all", False)
         self.elsewhere = False
         """Whether a cluster that can be reached has a job that another cluster runs."""
+        self.sent = False
+        """Whether other clusters alone may run the job."""
         dispatches = more.pop("dispatches", False)
         keep = {"keep_deactivated": more.pop("keep_deactivated", None)}
         releases = releases_of(self, more.pop("hooks", None))
@@ -102,6 +104,7 @@ class Jobs(World):
             ),
             releases=releases,
             runs_elsewhere=lambda _workload: self.elsewhere,
+            is_sent=lambda _workload: self.sent,
         )
         created = {"created": more.pop("on_created")} if "on_created" in more else {}
         self.workload_of = JobWorkload(

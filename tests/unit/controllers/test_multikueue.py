@@ -16,7 +16,7 @@ from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError,
 from kqueue.runtime.resources import ResourceType
 from tests.readings import page_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, status_of
-from tests.unit.controllers.multikueue_world import JOBS, SERVICES, MultiKueueWorld, Worker, make_job
+from tests.unit.controllers.multikueue_world import APPLICATIONS, JOBS, SERVICES, MultiKueueWorld, Worker, make_job
 
 ADMITTED = (condition("QuotaReserved"), condition("Admitted"))
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -544,3 +544,38 @@ async def test_a_check_without_a_config_is_not_active() -> None:
     found = activity(world)
     assert (found["active"], found["reason"]) == (False, "BadConfig")
     assert "all not found" in found["message"]
+
+
+# --- a kind whose flag keeps it from running on the manager -----------------------------------------------------------
+
+
+async def test_an_application_runs_elsewhere_while_it_is_suspended_here() -> None:
+    """17.2.8, 17.2.4: the operator here is told nothing before the end, which is that of the copy; readiness is told."""
+    world = MultiKueueWorld(pods=True)
+    meta = {"name": "s", "namespace": "ns", "uid": "uid-of-s"}
+    held = {"metadata": meta, "spec": {"suspend": True}, "status": {"applicationState": {"state": "SUSPENDED"}}}
+    world.client.put(APPLICATIONS, held)
+    api = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication"}
+    owner = {**api, "name": "s", "uid": "uid-of-s", "controller": True}
+    world.client.put(WORKLOADS, make_workload("w", metadata={"ownerReferences": [owner]}))
+    world.reserve()
+    await world.settled()
+    worker = world.workers["a"]
+    worker.tell(condition("QuotaReserved"), condition("Admitted"), condition("PodsReady"))
+    await world.settled()
+    running = {"spec": {"suspend": False}, "status": {"applicationState": {"state": "RUNNING"}}}
+    worker.client.change(APPLICATIONS, "ns/s", running)
+    world.reserve(condition("Admitted"), state="Ready")
+    await world.settled()
+    before = world.client.object(APPLICATIONS, "ns/s") or {}
+    ready = [c["status"] for c in world.status["conditions"] if c["type"] == "PodsReady"]
+    worker.client.change(APPLICATIONS, "ns/s", {"status": {"applicationState": {"state": "COMPLETED"}}})
+    worker.tell(condition("QuotaReserved"), condition("Finished", reason="Succeeded"))
+    await world.settled()
+    after = world.client.object(APPLICATIONS, "ns/s") or {}
+
+    assert (before["spec"], before["status"]) == (held["spec"], held["status"])
+    assert ready == ["True"]
+    assert after["status"]["applicationState"]["state"] == "COMPLETED"
+    assert [c["reason"] for c in world.status["conditions"] if c["type"] == "Finished"] == ["Succeeded"]
+    assert world.workers["b"].names == []

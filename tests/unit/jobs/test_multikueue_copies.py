@@ -194,7 +194,18 @@ def test_a_declared_kind_is_copied_by_its_paths() -> None:
         pytest.param("batch/job", None, "", id="17.2.1 it is not seen yet"),
         pytest.param("batch/job", job(managedBy=None), "spec.managedBy", id="17.2.1 its own controller runs it"),
         pytest.param("kubeflow.org/jaxjob", {"spec": {}}, "spec.runPolicy.managedBy", id="17.2.1 another field"),
-        pytest.param("sparkoperator.k8s.io/sparkapplication", {}, "cannot", id="17.2.1 a kind without the field"),
+        pytest.param(
+            "sparkoperator.k8s.io/sparkapplication", {"spec": {"suspend": True}}, "", id="17.2.1 its flag keeps it here"
+        ),
+        pytest.param(
+            "sparkoperator.k8s.io/sparkapplication", {"spec": {}}, "runs on this cluster", id="17.2.1 it runs here"
+        ),
+        pytest.param(
+            "sparkoperator.k8s.io/sparkapplication",
+            {"spec": {"suspend": True}, "status": {"applicationState": {"state": "SUSPENDING"}}},
+            "runs on this cluster",
+            id="17.2.1 its pods end here",
+        ),
         pytest.param("none", {}, "no kind", id="17.2.1 no kind"),
     ],
 )
@@ -236,6 +247,36 @@ STOPPING = HELD | {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true
 )  # fmt: skip
 def test_the_status_of_a_job_comes_back(ours: JSON, theirs: JSON, want: JSON) -> None:
     assert status_back(JOB, ours, theirs) == want
+
+
+APPLICATION = BY_FRAMEWORK["sparkoperator.k8s.io/sparkapplication"]
+
+
+def application(state: str, *, suspend: bool) -> JSON:
+    return {"spec": {"suspend": suspend}, "status": {"applicationState": {"state": state}}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "want"),
+    [
+        pytest.param("SUSPENDED", "RUNNING", "", id="17.2 the operator of the manager writes while it runs"),
+        pytest.param("SUSPENDED", "SUSPENDED", "", id="17.2 both are stopped"),
+        pytest.param("SUSPENDED", "COMPLETED", "COMPLETED", id="17.2 its end"),
+        pytest.param("COMPLETED", "COMPLETED", "", id="17.2 nothing new"),
+    ],
+)
+def test_only_the_end_of_an_application_comes_back(ours: str, theirs: str, want: str) -> None:
+    here, there = application(ours, suspend=True), application(theirs, suspend=theirs == "SUSPENDED")
+    patch = {"status": {"applicationState": {"state": want}}} if want else {}
+    assert status_back(APPLICATION, here, there) == patch
+
+
+def test_the_copy_of_an_application_is_suspended_and_names_its_workload() -> None:
+    """17.2: the operator of the worker runs it when the worker's queue lets it."""
+    ours = application("SUSPENDED", suspend=True) | {"metadata": {"name": "s", "namespace": "ns", "uid": "u"}}
+    copy = ORIGIN.job_copy(APPLICATION, ours, {"metadata": {"name": "w"}, "spec": {}})
+    assert copy["spec"] == {"suspend": True}
+    assert copy["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == "w"
 
 
 POD = PlainPod()

@@ -512,10 +512,10 @@ def test_topology_annotations_are_checked_with_their_role() -> None:
     ]
 
 
-def test_no_application_is_elastic_or_has_a_prebuilt_workload() -> None:
-    for annotation, value in (("elastic-job", "true"), ("prebuilt-workload-name", "mine")):
-        job = make(annotations={f"kueue.x-k8s.io/{annotation}": value})
-        assert told(SPARK.problems(job, None, HERE)) == [f"metadata.annotations[kueue.x-k8s.io/{annotation}]"]
+def test_no_application_is_elastic_and_each_may_have_a_prebuilt_workload() -> None:
+    job = make(annotations=prefixed(elastic_job="true"))
+    assert told(SPARK.problems(job, None, HERE)) == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
+    assert SPARK.problems(make(annotations=prefixed(prebuilt_workload_name="mine")), None, HERE) == []
 
 
 def test_updates_are_checked_of_what_is_or_was_queued() -> None:

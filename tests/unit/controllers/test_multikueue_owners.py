@@ -248,6 +248,52 @@ async def test_a_lost_cluster_holds_the_whole_set() -> None:
     assert (world.told(0), world.groups_on("b")) == (("Ready", "a"), [])
 
 
+async def test_a_set_leaves_a_cluster_that_is_lost_as_a_whole() -> None:
+    """17.2.7: all groups are dispatched anew, and what the lost cluster still has is deleted when it is back."""
+    world = OwnerWorld(replicas=2)
+    await world.ran()
+    world.workers["a"].lose()
+    await world.settled()
+    await world.clock.advance(16 * 60)
+    await world.settled()
+    assert [world.told(group) for group in range(2)] == [("Retry", "a")] * 2
+    for key in world.keys:  # both were evicted, and have quota again
+        world.client.change(WORKLOADS, key, {"status": {"clusterName": None, "nominatedClusterNames": None}})
+        world._reserve(key)
+    await world.settled()
+    for key in world.keys:
+        world.workers["b"].say(world.keys[0], *ADMITTED)
+        await world.settled()
+        world.workers["b"].say(key, *ADMITTED)
+    await world.settled()
+    assert [world.told(group) for group in range(2)] == [("Ready", "b")] * 2
+    assert world.workers["a"].client.object(world.resource, "ns/o") is not None
+    world.workers["a"].connect()
+    await swept(world)
+
+    assert world.workers["a"].names == []
+    assert (world.groups_on("b"), world.copy("b") is not None) == ([0, 1], True)
+
+
+async def test_the_manager_takes_one_group_back() -> None:
+    """17.2.8: the worker evicts it, and its Workload goes; the set stays there for the other group."""
+    world = OwnerWorld(replicas=2)
+    worker = await world.ran()
+    world._reserve(world.keys[1], condition("Admitted"), condition("Evicted"), state="Ready")
+    await world.settled()
+    told = (worker.client.object(WORKLOADS, world.keys[1]) or {})["status"]["conditions"]
+    assert [c["status"] for c in told if c["type"] == "DeactivationTarget"] == ["True"]
+    assert world.runs(1)
+    worker.say(world.keys[1], *EVICTED)
+    await world.settled()
+    assert not world.runs(1)
+    gone = {"clusterName": None, "conditions": [condition("QuotaReserved", "False")]}
+    world.client.change(WORKLOADS, world.keys[1], {"status": gone})
+    await swept(world)
+
+    assert (world.groups_on("a"), world.copy("a") is not None) == ([0], True)
+
+
 @pytest.mark.parametrize("done", [False, True], ids=["before the write", "after the write"])
 async def test_a_killed_manager_runs_no_set_in_two_clusters(done: bool) -> None:
     """17.2: killed at any step, with each write done or not: one cluster gets all groups, and the other keeps nothing."""

@@ -18,7 +18,10 @@ def group(
     status = {"conditions": conditions, "nominatedClusterNames": list(nominated)}
     meta = {"annotations": {"kueue.x-k8s.io/component-workload-index": str(index)}}
     made = make_workload(f"g{index}", metadata={"name": f"g{index}", "namespace": "ns", "uid": f"u{index}", **meta})
-    return read(wire.Workload, {**made, "status": status | ({"clusterName": cluster} if cluster else {})})
+    found: wire.Workload = read(
+        wire.Workload, {**made, "status": status | ({"clusterName": cluster} if cluster else {})}
+    )
+    return found
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from kqueue.jobs.managed_by import Way, way_of
 from kqueue.jobs.multikueue.answers import ClusterAnswer
 from kqueue.jobs.multikueue.copies import Origin
 from kqueue.jobs.multikueue.facts import DispatchPolicy
-from kqueue.jobs.multikueue.owners import SentOwner, owner_of_groups
+from kqueue.jobs.multikueue.owners import SentOwner, index_of_owner
 from kqueue.jobs.multikueue.owners import owner_key as groups_key
 from kqueue.jobs.multikueue.sets import heeded
 from kqueue.jobs.pod_view import ManagedPod
@@ -140,23 +140,17 @@ def _is_group(workload: wire.Workload) -> bool:
     return meta.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true" and model.controller_of(meta) is None
 
 
-def owner_of_several(workload: wire.Workload) -> list[str]:
-    """Return the index values of a Workload: the key of its owner of several groups of pods."""
-    owner = owner_of_groups(workload.metadata.namespace, workload.metadata.annotations)
-    return [owner] if owner else []
-
-
 def groups_beside(workloads: Store[wire.Workload]) -> Callable[[wire.Workload], list[wire.Workload]]:
     """Return a function that finds the Workloads of the other groups of the owner of a Workload; `workloads` gets an
     index.
     """
-    workloads.add_index(GROUPS_INDEX, owner_of_several)
+    workloads.add_index(GROUPS_INDEX, index_of_owner)
 
     def beside(workload: wire.Workload) -> list[wire.Workload]:
         owned_by = {each.uid for each in workload.metadata.owner_references}
         return [
             other
-            for owner in owner_of_several(workload)
+            for owner in index_of_owner(workload)
             for other in workloads.by_index(GROUPS_INDEX, owner)
             if other.metadata.name != workload.metadata.name
             and owned_by & {each.uid for each in other.metadata.owner_references}

@@ -141,10 +141,10 @@ def _may_run_group(link: WorkerLink, workload: wire.Workload) -> bool:
 
     Without the copy of its Workload, the copy of an owner with other groups there tells nothing about this one.
     """
-    key, meta = model.workload_key(workload), workload.metadata
+    key = model.workload_key(workload)
     copy = link.workloads.store.get(key)
     if copy is None:
-        return not link.has_others(key, owner_of_groups(meta.namespace, meta.annotations))
+        return not link.has_others(key, owner_of_groups(workload))
     return model.condition_true(copy, names.CONDITION_QUOTA_RESERVED)
 
 
@@ -298,7 +298,7 @@ class MultiKueueView:
             copy.metadata.deletion_timestamp is not None
             or not link.origin.is_copy(copy.metadata.labels, copy.metadata.annotations, meta.uid)
         )
-        if copy is None and link.has_others(key, owner_of_groups(meta.namespace, meta.annotations)):
+        if copy is None and link.has_others(key, owner_of_groups(workload)):
             owner = DispatchedJob(owner.kind)  # the copy of the owner is there for the other groups
         return Remote(
             cluster=name,

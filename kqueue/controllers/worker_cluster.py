@@ -29,7 +29,7 @@ from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.kind import SentKind
 from kqueue.jobs.multikueue.copies import Origin
-from kqueue.jobs.multikueue.owners import SentOwner, owner_key, owner_of_groups
+from kqueue.jobs.multikueue.owners import SentOwner, index_of_owner, owner_key
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.backoff import Backoff
 from kqueue.runtime.client import Client
@@ -154,7 +154,7 @@ class WorkerLink:
             ]
         for queues in self._queues:
             queues.store.subscribe(self._queue_changed)
-        self.workloads.store.add_index(_OWNER, self._owners_of)
+        self.workloads.store.add_index(_OWNER, index_of_owner)
         self.workloads.store.subscribe(self._workload_changed)
         for kind in tools.kinds:
             jobs = self.jobs[kind.framework].store
@@ -197,7 +197,7 @@ class WorkerLink:
         seen = new if new is not None else old
         if seen is not None:
             self.changed(object_key(seen.metadata.namespace, seen.metadata.name))
-            for owner in self._owners_of(seen):  # the last group that leaves takes the copy of the owner along
+            for owner in index_of_owner(seen):  # the last group that leaves takes the copy of the owner along
                 for key in self._first_of(owner):
                     self.changed(key)
 
@@ -209,10 +209,6 @@ class WorkerLink:
         if isinstance(kind, SentOwner):
             for key in self.workloads.store.keys_by_index(_OWNER, owner_key(kind.gvk, *split_key(key_of(seen)))):
                 self.changed(key)
-
-    def _owners_of(self, workload: wire.Workload) -> list[str]:
-        owner = owner_of_groups(workload.metadata.namespace, workload.metadata.annotations)
-        return [owner] if owner else []
 
     def _first_of(self, owner: str) -> list[str]:
         """Return the key of the Workload of the first group of an owner, if its copy is here."""
@@ -252,7 +248,7 @@ class WorkerLink:
         there is none.
         """
         copy = self.workloads.store.get(key)
-        found = self._owners_of(copy) if copy is not None else []
+        found = index_of_owner(copy) if copy is not None else []
         for kind in self._tools.kinds:
             if not found and isinstance(kind, SentOwner):
                 jobs = self.jobs[kind.framework].store.by_index(_WORKLOAD, key)

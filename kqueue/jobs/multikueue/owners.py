@@ -7,9 +7,10 @@ themselves, so no status of a copy comes back.  Source: Kueue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kqueue.api import kind_names, names
+from kqueue.api.wire import kueue as wire
 from kqueue.jobs.composed import ComposedKind, names_of_workload
 from kqueue.jobs.fields import JSON, whole
 from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, StopStep
@@ -59,21 +60,27 @@ class SentOwner:
         return ()
 
 
-def owner_of_groups(namespace: str, annotations: Mapping[str, str]) -> str:
-    """Return the key of the owner of several groups by the annotations of the Workload of one of them, which its copies
-    have, too; empty: the Workload is of no such group.
+def owner_of_groups(workload: wire.Workload) -> str:
+    """Return the key of the owner of several groups of pods by the annotations of the Workload of one of them, which
+    its copies have, too; empty: the Workload is of no such group.
     """
+    namespace, annotations = workload.metadata.namespace, workload.metadata.annotations
     if kind_names.COMPONENT_WORKLOAD_INDEX_ANNOTATION not in annotations:
         return ""
     kind, name = annotations.get(names.JOB_OWNER_GVK_ANNOTATION), annotations.get(names.JOB_OWNER_NAME_ANNOTATION)
-    return key_of_owner(kind, namespace, name) if kind and name else ""
+    return _key(kind, namespace, name) if kind and name else ""
+
+
+def index_of_owner(workload: wire.Workload) -> list[str]:
+    """Return the index values of a Workload: that key, or none."""
+    owner = owner_of_groups(workload)
+    return [owner] if owner else []
 
 
 def owner_key(gvk: GroupVersionKind, namespace: str, name: str) -> str:
     """Return the same key by kind and name of the owner."""
-    return key_of_owner(f"{gvk.api_version}, Kind={gvk.kind}", namespace, name)
+    return _key(f"{gvk.api_version}, Kind={gvk.kind}", namespace, name)
 
 
-def key_of_owner(kind: str, namespace: str, name: str) -> str:
-    """Return the same key by the text of the kind."""
+def _key(kind: str, namespace: str, name: str) -> str:
     return f"{namespace}/{name} of {kind}"

@@ -87,10 +87,11 @@ def running(
     pods: int = 1,
     since: datetime = EPOCH,
     where: TopologyAssignment | None = None,
+    flavor: str = "flavor",
 ) -> dict[str, Any]:
     """The status of a workload that has run in a ClusterQueue since then; `usage` is the whole workload's."""
     at = since.strftime("%Y-%m-%dT%H:%M:%SZ")
-    held = PodSetAssignment(name="main", flavors=dict.fromkeys(usage, "flavor"), usage={}, count=pods, topology=where)
+    held = PodSetAssignment(name="main", flavors=dict.fromkeys(usage, flavor), usage={}, count=pods, topology=where)
     admission = admission_json(Admission(queue=queue, pod_sets=(held,)))
     admission["podSetAssignments"][0]["resourceUsage"] = dict(usage)
     return {

@@ -189,10 +189,13 @@ class World:
         annotations: Mapping[str, str] | None = None,
         status: Mapping[str, Any] | None = None,
         created: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        gates: Sequence[str] = (),
     ) -> wire.Workload:
         """A Workload of one pod set `main`, 1 ms younger than the one before; with a status it may hold quota.
 
-        `template` has further fields of the pods' spec, `annotations` are those of the pod template.
+        `template` has further fields of the pods' spec, `annotations` are those of the pod template; `metadata` is
+        further metadata of the Workload, and `gates` are its preemption gates.
         """
         created = created or EPOCH + timedelta(milliseconds=self._made)
         self._made += 1
@@ -210,8 +213,15 @@ class World:
                 "uid": f"{queue}/{name}",
                 "generation": 1,
                 "creationTimestamp": created.isoformat().replace("+00:00", "Z"),
+                **(metadata or {}),
             },
-            "spec": {"queueName": queue, "priority": priority, "active": True, "podSets": [pod_set]},
+            "spec": {
+                "queueName": queue,
+                "priority": priority,
+                "active": True,
+                "podSets": [pod_set],
+                "preemptionGates": [{"name": gate} for gate in gates],
+            },
             "status": dict(status or {}),
         }
         obj = msgspec.convert(body, wire.Workload)

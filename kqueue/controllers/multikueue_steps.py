@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.multikueue_reports import MultiKueueReports
 from kqueue.controllers.multikueue_view import DispatchedJob
+from kqueue.controllers.originals import Originals
 from kqueue.controllers.raw import key_of
 from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.controllers.worker_cluster import WorkerLink
@@ -47,7 +48,7 @@ class RemoteSteps:
         """`client` is that of the manager's own cluster; `gates_preemption`: a copy gets a preemption gate, which
         the manager opens.
         """
-        self._client, self._reports, self._clock = client, reports, clock
+        self._originals, self._reports, self._clock = Originals(client), reports, clock
         self._gates_preemption = gates_preemption
 
     async def take(self, step: RemoteStep, link: WorkerLink, facts: MultiKueueFacts, owner: DispatchedJob) -> None:
@@ -103,17 +104,10 @@ class RemoteSteps:
             return  # it is gone, or another object has its name by now
         _log.info("copy deleted", cluster=link.cluster, resource=str(resource), copy=f"{namespace}/{name}")
 
-    async def _original(self, resource: ResourceType, name: str, namespace: str) -> JSON | None:
-        """Return an object of the manager's own cluster; None: it is gone by now, which its watch will tell."""
-        try:
-            return await self._client.get_json(resource, name, namespace)
-        except NotFoundError:
-            return None
-
     async def _create(self, link: WorkerLink, workload: wire.Workload) -> None:
         key = model.workload_key(workload)
         namespace, name = split_key(key)
-        original = await self._original(WORKLOADS, name, namespace)
+        original = await self._originals.read(WORKLOADS, name, namespace)
         if original is None:
             return
         copy = link.origin.workload_copy(original)
@@ -141,7 +135,7 @@ class RemoteSteps:
             return
         await each(owner.left_on(link, key), partial(self._delete, link, resource_of(kind)), at_once=_AT_ONCE)
         missing = owner.missing_on(link)
-        workload = await self._original(WORKLOADS, name, namespace) if missing else None
+        workload = await self._originals.read(WORKLOADS, name, namespace) if missing else None
         if workload is not None:
             await each(missing, partial(self._run_part, link, key, kind, workload), at_once=_AT_ONCE)
 
@@ -152,7 +146,7 @@ class RemoteSteps:
         if older is not None and link.origin.made(labels_of(older), annotations_of(older)):
             await self._delete(link, resource, older)
             return
-        original = await self._original(resource, name, namespace)
+        original = await self._originals.read(resource, name, namespace)
         if original is None or text(original, "metadata", "uid") != text(part, "metadata", "uid"):
             return
         try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -43,7 +44,9 @@ def fill(full: int, policy: bool, world: World) -> None:
     for flavor in FLAVORS:
         made = msgspec.convert({"metadata": {"name": flavor}, "spec": {}}, wire.ResourceFlavor)
         world.intake.on_flavor(None, made)
-    more = {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}} if policy else {}
+    more: dict[str, Any] = (
+        {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}} if policy else {}
+    )
     for number in range(QUEUES):
         queue = f"cq-{number:03}"
         world.queue(queue, quota=QUOTA, flavors=FLAVORS, **more)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -45,6 +45,8 @@ class Hook:
     objects: selectors.LabelRequirements
     conditions: tuple[Callable[[expression.Scope], bool], ...]
     target: WebhookTarget
+    _rules_hold: dict[tuple[GroupVersionResource, bool, str, str], bool] = field(init=False, default_factory=dict)
+    """The answers of `has_rule` so far."""
 
     @property
     def url(self) -> str:
@@ -58,8 +60,13 @@ class Hook:
 
     def has_rule(self, kind: ServedKind, operation: Operation, subresource: str) -> bool:
         """Whether one of its rules names the kind, the operation and the scope."""
-        path = f"{kind.resource.plural}/{subresource}" if subresource else kind.resource.plural
-        return any(_rule_holds(rule, kind, operation, path) for rule in self.spec.get("rules") or ())
+        asked = (kind.resource, kind.namespaced, operation, subresource)
+        known = self._rules_hold.get(asked)
+        if known is None:
+            path = f"{kind.resource.plural}/{subresource}" if subresource else kind.resource.plural
+            known = any(_rule_holds(rule, kind, operation, path) for rule in self.spec.get("rules") or ())
+            self._rules_hold[asked] = known
+        return known
 
 
 @dataclass(frozen=True, slots=True)

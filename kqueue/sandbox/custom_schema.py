@@ -35,6 +35,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
 }
 _INT_RANGES = {"int32": 2**31, "int64": 2**63}
+_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "not"})
 
 
 @lru_cache(maxsize=4096)
@@ -148,18 +149,19 @@ def _check(schema: Schema, value: Any, path: Path) -> list[Cause]:
         found.append(failure.unsupported(dotted(path), value, [str(each) for each in allowed]))
     match value:
         case str():
-            found += _string_causes(schema, value, dotted(path))
+            found += _string_causes(schema, value, path)
         case bool():
             pass
         case int() | float():
-            found += _number_causes(schema, value, dotted(path))
+            found += _number_causes(schema, value, path)
         case list():
             found += _list_causes(schema, value, path)
         case dict():
             found += _object_causes(schema, value, path)
         case _:
             pass
-    found += _combined(schema, value, path)
+    if not _COMBINING.isdisjoint(schema):
+        found += _combined(schema, value, path)
     return found
 
 
@@ -181,43 +183,48 @@ def _wrong_type(wanted: str, value: Any, path: Path) -> Cause:
     )
 
 
-def _string_causes(schema: Schema, value: str, where: str) -> Iterator[Cause]:
+def _invalid(path: Path, value: object, problem: str) -> Cause:
+    """Return a mistake whose message names the path, which is written out here only: most values have none."""
+    where = dotted(path)
+    return failure.invalid(where, value, f"{where} in {problem}")
+
+
+def _string_causes(schema: Schema, value: str, path: Path) -> Iterator[Cause]:
     """Yield the mistakes in a text: the first one of length and form, and one of its format."""
     if (most := schema.get("maxLength")) is not None and len(value) > most:
-        yield Cause("FieldValueTooLong", where, f"Too long: may not be more than {most} bytes")
+        yield Cause("FieldValueTooLong", dotted(path), f"Too long: may not be more than {most} bytes")
     elif (least := schema.get("minLength")) is not None and len(value) < least:
-        yield failure.invalid(where, value, f"{where} in body should be at least {least} chars long")
+        yield _invalid(path, value, f"body should be at least {least} chars long")
     elif (pattern := schema.get("pattern")) is not None and not _pattern(pattern).search(value):
-        yield failure.invalid(where, value, f"{where} in body should match '{pattern}'")
+        yield _invalid(path, value, f"body should match '{pattern}'")
     if schema.get("format") == "date-time":
         try:
             datetime.fromisoformat(value)
         except ValueError:
-            yield failure.invalid(where, value, f'{where} in body must be of type date-time: "{value}"')
+            yield _invalid(path, value, f'body must be of type date-time: "{value}"')
 
 
-def _number_causes(schema: Schema, value: float, where: str) -> Iterator[Cause]:
+def _number_causes(schema: Schema, value: float, path: Path) -> Iterator[Cause]:
     limit = _INT_RANGES.get(schema.get("format", ""))
     if limit is not None and not -limit <= value < limit:
-        yield failure.invalid(where, value, f'{where} in body must be of type {schema["format"]}: "{value}"')
+        yield _invalid(path, value, f'body must be of type {schema["format"]}: "{value}"')
     least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
     if least is not None and (value < least or (above and value == least)):
         word = "greater than" if above else "greater than or equal to"
-        yield failure.invalid(where, value, f"{where} in body should be {word} {least}")
+        yield _invalid(path, value, f"body should be {word} {least}")
     most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
     if most is not None and (value > most or (below and value == most)):
         word = "less than" if below else "less than or equal to"
-        yield failure.invalid(where, value, f"{where} in body should be {word} {most}")
+        yield _invalid(path, value, f"body should be {word} {most}")
     if (step := schema.get("multipleOf")) and value % step:
-        yield failure.invalid(where, value, f"{where} in body should be a multiple of {step}")
+        yield _invalid(path, value, f"body should be a multiple of {step}")
 
 
 def _list_causes(schema: Schema, value: list[Any], path: Path) -> Iterator[Cause]:
-    where = dotted(path)
     if (least := schema.get("minItems")) is not None and len(value) < least:
-        yield failure.invalid(where, len(value), f"{where} in body should have at least {least} items")
+        yield _invalid(path, len(value), f"body should have at least {least} items")
     if (most := schema.get("maxItems")) is not None and len(value) > most:
-        yield Cause("FieldValueTooMany", where, f"Too many: {len(value)}: must have at most {most} items")
+        yield Cause("FieldValueTooMany", dotted(path), f"Too many: {len(value)}: must have at most {most} items")
         return
     yield from _repeated(schema, value, path)
     items = schema.get("items")
@@ -249,11 +256,10 @@ def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[Cause]:
 
 
 def _object_causes(schema: Schema, value: Object, path: Path) -> Iterator[Cause]:
-    where = dotted(path)
     if (least := schema.get("minProperties")) is not None and len(value) < least:
-        yield failure.invalid(where, len(value), f"{where} in body should have at least {least} properties")
+        yield _invalid(path, len(value), f"body should have at least {least} properties")
     if (most := schema.get("maxProperties")) is not None and len(value) > most:
-        yield Cause("FieldValueTooMany", where, f"Too many: {len(value)}: must have at most {most} items")
+        yield Cause("FieldValueTooMany", dotted(path), f"Too many: {len(value)}: must have at most {most} items")
     yield from _required(schema, value, path)
     properties = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
@@ -269,13 +275,12 @@ def _required(schema: Schema, value: Object, path: Path) -> list[Cause]:
 
 def _combined(schema: Schema, value: Any, path: Path) -> Iterator[Cause]:
     """Yield mistakes by allOf, anyOf, oneOf and not."""
-    where = dotted(path)
     for each in schema.get("allOf") or ():
         yield from _check(each, value, path)
     for word, text in (("anyOf", "at least one"), ("oneOf", "one and only one")):
         if choices := schema.get(word):
             passing = sum(not _check(each, value, path) for each in choices)
             if passing == 0 or (word == "oneOf" and passing > 1):
-                yield failure.invalid(where, value, f"{where} in body must validate {text} schema ({word})")
+                yield _invalid(path, value, f"body must validate {text} schema ({word})")
     if (banned := schema.get("not")) is not None and not _check(banned, value, path):
-        yield failure.invalid(where, value, f"{where} in body must not validate the schema (not)")
+        yield _invalid(path, value, "body must not validate the schema (not)")

@@ -276,7 +276,7 @@ class JobReconciler:
             return Result()
         if prebuilt:
             return Result(requeue_after=_MISSING_SECONDS)
-        if not self.kind.active(job):
+        if not self._workload.busy(job, ()):
             await self._workload.make(job, pod_sets)
         return Result()
 

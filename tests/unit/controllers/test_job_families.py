@@ -323,6 +323,14 @@ async def test_quota_for_another_cluster_is_kept_until_that_cluster_has_stopped_
     assert status_of(world.found, "QuotaReserved")[0] == "False"
 
 
+async def test_the_last_status_of_another_cluster_keeps_no_job_waiting(make: Callable[..., Jobs]) -> None:
+    """A job whose Workload was deleted is queued again: nothing runs here, whatever its status still says."""
+    world = make(make_job(managedBy=FAR), dispatches=True)
+    world.client.change(JOBS, KEY, {"status": {"active": 4}})
+
+    assert await world.step() == [f"create workloads team/{NAME}"]
+
+
 # --- cannot be read any more ------------------------------------------------------------------------------------------
 
 

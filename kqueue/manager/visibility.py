@@ -40,6 +40,7 @@ from kqueue.visibility import (
     joint_rounds,
     queue_quotas,
     queue_summaries,
+    topology_maps,
     topology_summaries,
 )
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
@@ -56,6 +57,7 @@ from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
 from kqueue.visibility.running import RunningPlaces
 from kqueue.visibility.server import VisibilityServer
+from kqueue.visibility.topology_maps import TopologyMaps
 from kqueue.visibility.topology_summaries import TopologySummaries
 
 if TYPE_CHECKING:
@@ -213,6 +215,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
         ("queuesummaries", queue_summaries.KIND, queues.view, True),
         ("topologysummaries", topology_summaries.LIST_KIND, topologies.view, True),
         ("topologysummaries", topology_summaries.KIND, topologies.view, False),
+        ("topologymaps", topology_maps.KIND, TopologyMaps(cache=operator.cache, clock=clock).view, False),
     ):
         catalog.add(
             CatalogResource(

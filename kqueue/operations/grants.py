@@ -67,9 +67,9 @@ def _ours(*resources: str) -> tuple[str, ...]:
 SUMMARIES = RequiredGrant(
     role="kqueue-summaries-viewer-role",
     verbs=("get", "list"),
-    resources=_ours("queuesummaries", "topologysummaries"),
+    resources=_ours("queuesummaries", "topologysummaries", "topologymaps"),
 )
-"""For `kqueue top` and `kqueue topology`."""
+"""For `kqueue top`, `kqueue topology` and `kqueue dashboard`."""
 NODE_LABELS = RequiredGrant(
     role="kqueue-node-labels-viewer-role",
     verbs=("get", "list"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kqueue.core.topology import Tree
 from kqueue.core.topology.result import Path
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
+from kqueue.visibility.leaf_amounts import pods_by_leaf
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 
@@ -26,7 +25,9 @@ async def holders(
     for number, holding in enumerate(cache.held.holdings()):
         if number % _AT_ONCE == 0:
             await pace.step()
-        pods = sum(_pods_inside(holding, flavor, tree, domain))
+        pods = sum(
+            count for leaf, count in pods_by_leaf(holding, flavor, tree) if tree.paths[leaf][: len(domain)] == domain
+        )
         if pods:
             found.append((pods, holding))
     found.sort(key=lambda one: (-one[0], one[1].key))
@@ -38,15 +39,3 @@ async def holders(
             named.append({"workload": holding.key, "clusterQueue": holding.queue, "pods": pods})
     rest = sum(pods for pods, _ in found) - sum(one["pods"] for one in named)
     return {"named": named, "others": {"workloads": len(found) - len(named), "pods": rest}}
-
-
-def _pods_inside(holding: Holding, flavor: str, tree: Tree, domain: Path) -> Iterator[int]:
-    """Count pods per domain; where leaves are hosts, pods of other flavors on the same hosts count, too."""
-    for pod_set in holding.admission.pod_sets:
-        where = pod_set.topology
-        if where is None or not (tree.is_hostname or flavor in pod_set.flavors.values()):
-            continue
-        for one in where.domains:
-            leaf = tree.leaf_of(where.named(one.values))
-            if leaf is not None and tree.paths[leaf][: len(domain)] == domain:
-                yield one.count

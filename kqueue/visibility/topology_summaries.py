@@ -26,9 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kqueue.clock import Clock, utc_text
-from kqueue.core.devices.views import is_of_request
-from kqueue.core.quantity import clamp, format_quantity
-from kqueue.core.topology import PODS, Capacity, NodeFacts, Tree
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology import Capacity, NodeFacts, Tree
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Flavor
@@ -38,6 +37,7 @@ from kqueue.state.flavor_room import LeftOut
 from kqueue.state.spare import room_of
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.domain_holders import holders
+from kqueue.visibility.leaf_amounts import LeafAmounts, foreign_on_leaves
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -45,7 +45,6 @@ from kqueue.visibility.question import JSON, AuthorizedQuestion
 KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
 FEW_DOMAINS, MOST_DOMAINS = 200, 2000
 """Limit of domains per flavor, and of excluded nodes: without `limit`, and the largest `limit`."""
-_LEAVES_AT_ONCE = 500
 _WORDS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 
 
@@ -131,8 +130,8 @@ class TopologySummaries:
         tree, ledger = capacity.tree, self._cache.ledger
         left_out = ledger.left_out(facts.name)
         lost = Counter(path for name in left_out for path in _above(ledger.nodes.get(name), tree.levels))
-        foreign, taken = await self._foreign(tree, pace)
-        amounts = _Amounts.of(capacity, foreign)
+        foreign, taken = await foreign_on_leaves(self._cache, tree, pace)
+        amounts = LeafAmounts.of(capacity, foreign)
         span = _leaves_below(tree, wish.domain)
         shown, cut = _depth(tree, span, wish)
         domains = [
@@ -152,23 +151,6 @@ class TopologySummaries:
             "leftOutNodes": list(self._left_out(left_out, tree.levels, wish)),
         }
 
-    async def _foreign(self, tree: Tree, pace: RequestPace) -> tuple[Mapping[str, Ints], set[str]]:
-        """Return the usage of foreign pods per leaf and resource, and the nodes where they hold a device."""
-        taken: dict[str, list[int]] = {}
-        devices: set[str] = set()
-        for number, leaf in enumerate(tree.leaves):
-            if number % _LEAVES_AT_ONCE == 0:
-                await pace.step()
-            for node in leaf.nodes:
-                for resource, amount in self._cache.ledger.foreign_on(node.name).items():
-                    column = taken.get(resource)
-                    if column is None:
-                        column = taken[resource] = [0] * len(tree)
-                    column[number] = clamp(column[number] + amount)
-                    if amount > 0 and _is_device(resource):
-                        devices.add(node.name)
-        return {resource: np.array(column, dtype=np.int64) for resource, column in taken.items()}, devices
-
     def _left_out(self, found: Mapping[str, LeftOut], levels: Sequence[str], wish: _Wish) -> Iterator[JSON]:
         """Yield excluded nodes by cause and name, up to the limit."""
         nodes = self._cache.ledger.nodes
@@ -182,11 +164,6 @@ class TopologySummaries:
                 "message": _sentence(why, node),
                 "domain": list(paths[-1]) if paths else [],
             }
-
-
-def _is_device(resource: str) -> bool:
-    """Whether a resource is a device, such as a GPU, for which gangs need whole nodes."""
-    return "/" in resource
 
 
 # --- the part of the tree in the answer ----------------------------------------------------------------------------
@@ -262,37 +239,15 @@ def _range(tree: Tree, level: int, span: range) -> range:
     return range(int(of[span.start]), int(of[span.stop - 1]) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """Per leaf: nodes, idle ones, and per resource total, foreign, held and free."""
-
-    nodes: Ints
-    idle: Ints
-    columns: Mapping[str, tuple[Ints, Ints, Ints, Ints]]
-
-    @classmethod
-    def of(cls, capacity: Capacity, foreign: Mapping[str, Ints]) -> _Amounts:
-        tree, unused = capacity.tree, capacity.empty()
-        nothing = np.zeros(len(tree), dtype=np.int64)
-        columns: dict[str, tuple[Ints, Ints, Ints, Ints]] = {}
-        touched = np.zeros(len(tree), dtype=np.bool_)
-        for resource in sorted({*capacity.resources, *unused.resources}):
-            now, without = capacity.row(resource), unused.row(resource)
-            free = nothing if now is None else now
-            idle = nothing if without is None else without
-            others = foreign.get(resource, nothing)
-            touched |= free != idle
-            if _is_device(resource):
-                touched |= others > 0
-            if not is_of_request(resource):
-                columns[resource] = idle + others, others, idle - free, np.maximum(free, 0)
-        pods = columns[PODS][3] if PODS in columns else nothing
-        nodes = np.fromiter((len(leaf.nodes) for leaf in tree.leaves), dtype=np.int64, count=len(tree))
-        return cls(nodes, np.where(touched | (pods <= 0), 0, nodes), columns)
-
-
 async def _domains(
-    amounts: _Amounts, tree: Tree, span: range, lowest: int, *, limit: int, lost: Mapping[Path, int], pace: RequestPace
+    amounts: LeafAmounts,
+    tree: Tree,
+    span: range,
+    lowest: int,
+    *,
+    limit: int,
+    lost: Mapping[Path, int],
+    pace: RequestPace,
 ) -> AsyncIterator[JSON]:
     """Yield the domains of all levels down to `lowest`, each before the domains inside it."""
     tables = [_Sums.of(amounts, tree.first_leaf[level]) for level in range(lowest + 1)]
@@ -316,7 +271,7 @@ class _Sums:
     columns: Mapping[str, tuple[list[int], list[int], list[int], list[int]]]
 
     @classmethod
-    def of(cls, amounts: _Amounts, starts: Ints) -> _Sums:
+    def of(cls, amounts: LeafAmounts, starts: Ints) -> _Sums:
         columns = {
             resource: (_summed(total, starts), _summed(others, starts), _summed(held, starts), _summed(free, starts))
             for resource, (total, others, held, free) in amounts.columns.items()

@@ -38,7 +38,8 @@ def test_a_refusal_names_the_command_for_its_user(user: str, name: str, subject:
         f"  kubectl create clusterrolebinding {name} --clusterrole=kqueue-summaries-viewer-role {subject}",
         "Where the chart did not install this role, first:",
         "  kubectl create clusterrole kqueue-summaries-viewer-role --verb=get,list"
-        " --resource=queuesummaries.visibility.kqueue.dev,topologysummaries.visibility.kqueue.dev",
+        " --resource=queuesummaries.visibility.kqueue.dev,topologysummaries.visibility.kqueue.dev"
+        ",topologymaps.visibility.kqueue.dev",
         "a hint",
     ]
     assert (told.value.status, told.value.reason) == (403, "Forbidden")

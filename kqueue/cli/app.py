@@ -30,6 +30,7 @@ _COMMANDS = (
     "quota",
     "top",
     "topology",
+    "page",
     "defrag",
     "doctor",
     "controller",
@@ -47,7 +48,7 @@ _COMMANDS = (
 """Files of this room, in the order of the help page."""
 
 _FIRST = (
-    *("explain", "list", "quota", "top", "topology", "defrag", "doctor"),
+    *("explain", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
     *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
 )
 """Commands at the head of the help page."""

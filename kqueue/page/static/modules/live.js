@@ -1,0 +1,74 @@
+// @ts-check
+// One stream of events for the feeds of the open view.  A lost stream is opened again by the browser.
+
+/** @typedef {Record<string, any>} Answer */
+/** @typedef {(feed: string, answer: Answer) => void} OnAnswer */
+
+/**
+ * Apply the changed leaves of a map to the map: columns are changed in place.
+ * @param {Answer} map
+ * @param {Answer} change
+ * @returns {Answer}
+ */
+export function patched(map, change) {
+  change.flavors.forEach((/** @type {Answer} */ part, /** @type {number} */ number) => {
+    const flavor = map.flavors[number];
+    flavor.holders = part.holders;
+    flavor.leftOut = part.leftOut;
+    part.leaf.forEach((/** @type {number} */ leaf, /** @type {number} */ row) => {
+      part.columns.forEach((/** @type {string} */ column, /** @type {number} */ place) => {
+        flavor.leaves[column][leaf] = part.values[row][place];
+      });
+    });
+  });
+  return map;
+}
+
+export class Live {
+  /**
+   * @param {OnAnswer} onAnswer
+   * @param {(words: string, bad: boolean) => void} onState
+   */
+  constructor(onAnswer, onState) {
+    this.onAnswer = onAnswer;
+    this.onState = onState;
+    /** @type {Map<string, Answer>} */
+    this.answers = new Map();
+    /** @type {EventSource | null} */
+    this.source = null;
+    this.wanted = "";
+  }
+
+  /**
+   * Follow these feeds and no others.
+   * @param {string[]} feeds
+   */
+  follow(feeds) {
+    const wanted = feeds.join(" ");
+    if (wanted === this.wanted) return;
+    this.wanted = wanted;
+    this.source?.close();
+    this.source = null;
+    if (!feeds.length) return;
+    const source = new EventSource(`/api/events?${feeds.map((feed) => `feed=${encodeURIComponent(feed)}`).join("&")}`);
+    this.source = source;
+    this.onState("connecting", false);
+    source.onopen = () => this.onState("live", false);
+    source.onerror = () => this.onState("no connection to kqueue dashboard; trying again", true);
+    for (const feed of feeds) {
+      source.addEventListener(feed, (event) => this.take(feed, JSON.parse(/** @type {MessageEvent} */ (event).data)));
+    }
+  }
+
+  /**
+   * @param {string} feed
+   * @param {Answer} data
+   */
+  take(feed, data) {
+    const before = this.answers.get(feed);
+    if (data.change && !before) return;
+    const answer = data.change && before ? patched(before, data.change) : data;
+    this.answers.set(feed, answer);
+    this.onAnswer(feed, answer);
+  }
+}

@@ -1,0 +1,287 @@
+// @ts-check
+// The heat map of a topology: one cell a host, filled from below by what workloads hold and from above by foreign pods.
+
+import { el, notice, shown } from "./dom.js";
+import { layout } from "./layout.js";
+import { workloadLink } from "./workloads.js";
+
+/** @typedef {Record<string, any>} Json */
+
+const STATES = /** @type {[string, string][]} */ ([
+  ["free", "free"],
+  ["held", "held by a workload (filled from below)"],
+  ["foreign", "used by foreign pods (from above)"],
+  ["broken", "gets no pods: not ready, cordoned, or without a label (crossed)"],
+]);
+
+/** @param {string} name */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/**
+ * Return an amount for people: cpu is in thousandths, bytes stay numbers.
+ * @param {number} value
+ * @param {string} resource
+ */
+export function words(value, resource) {
+  return resource === "cpu" ? String(value / 1000) : String(value);
+}
+
+/** One flavor's canvas with its tip, its pick and its summary. */
+class FlavorMap {
+  /** @param {(host: string) => void} onPick */
+  constructor(onPick) {
+    this.onPick = onPick;
+    /** @type {Json | null} */
+    this.flavor = null;
+    /** @type {import("./layout.js").Layout | null} */
+    this.place = null;
+    this.frame = "";
+    this.picked = -1;
+    this.search = "";
+    this.title = el("h2");
+    this.canvas = /** @type {HTMLCanvasElement} */ (el("canvas", { tabindex: "0", role: "img" }));
+    this.tip = el("div", { class: "tip", hidden: true });
+    this.pickedLine = el("p", { class: "picked", "aria-live": "polite" });
+    this.root = el("section", {}, this.title, el("div", { class: "map" }, this.canvas, this.tip), this.pickedLine);
+    this.canvas.addEventListener("mousemove", (event) => this.hover(event));
+    this.canvas.addEventListener("mouseleave", () => (this.tip.hidden = true));
+    this.canvas.addEventListener("click", (event) => this.pick(this.leafAt(event.offsetX, event.offsetY)));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /**
+   * Draw an answer.
+   * @param {Json} flavor
+   * @param {string} search
+   * @param {number} width
+   */
+  show(flavor, search, width) {
+    this.flavor = flavor;
+    this.search = search.toLowerCase();
+    const frame = `${width} ${flavor.leaves.name.length} ${flavor.leftOut.length} ${JSON.stringify(flavor.domains)} ${flavor.leaves.domain}`;
+    if (frame !== this.frame || !this.place) {
+      this.place = layout(flavor, width, Math.max(320, window.innerHeight - 260));
+      this.frame = frame;
+    }
+    const sum = (/** @type {string} */ column) => flavor.leaves[column].reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
+    const part = (/** @type {string} */ column) => words(sum(column), flavor.resource);
+    const summary = `${flavor.leaves.name.length} hosts; ${flavor.resource}: ${part("free")} free, ${part("held")} held and ${part("foreign")} foreign of ${part("total")}; ${flavor.leftOut.length} nodes left out`;
+    this.title.replaceChildren(`Flavor ${shown(flavor.name)} `, el("small", { class: "quiet" }, summary));
+    this.canvas.setAttribute("aria-label", `Map of flavor ${flavor.name}: ${summary}. Arrow keys pick a host.`);
+    this.draw();
+    this.tellPick();
+  }
+
+  draw() {
+    const { flavor, place } = this;
+    if (!flavor || !place) return;
+    const scale = window.devicePixelRatio || 1;
+    const canvas = this.canvas;
+    canvas.width = Math.ceil(place.width * scale);
+    canvas.height = Math.ceil(place.height * scale);
+    canvas.style.width = `${place.width}px`;
+    canvas.style.height = `${place.height}px`;
+    const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    pen.scale(scale, scale);
+    const side = place.cell > 4 ? place.cell - 1 : place.cell;
+    pen.strokeStyle = colour("line");
+    for (const rack of place.racks) pen.strokeRect(rack.x + 0.5, rack.y + 0.5, rack.width - 1, rack.height - 1);
+    pen.fillStyle = colour("dim");
+    pen.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    for (const label of place.labels) pen.fillText(shown(label.name).slice(0, 120), label.x, label.y);
+    const { total, held, foreign } = flavor.leaves;
+    const count = total.length;
+    const passes = /** @type {[string, (leaf: number) => [number, number]][]} */ ([
+      ["free", () => [0, side]],
+      ["held", (leaf) => between(side, total[leaf], held[leaf], false)],
+      ["foreign", (leaf) => between(side, total[leaf], foreign[leaf], true)],
+    ]);
+    for (const [name, span] of passes) {
+      pen.fillStyle = colour(name);
+      for (let leaf = 0; leaf < count; leaf++) {
+        const [from, height] = span(leaf);
+        if (height > 0) pen.fillRect(place.x[leaf], place.y[leaf] + from, side, height);
+      }
+    }
+    pen.strokeStyle = colour("broken");
+    for (const node of place.leftOut) {
+      pen.strokeRect(node.x + 0.5, node.y + 0.5, side - 1, side - 1);
+      pen.beginPath();
+      pen.moveTo(node.x, node.y);
+      pen.lineTo(node.x + side, node.y + side);
+      pen.moveTo(node.x + side, node.y);
+      pen.lineTo(node.x, node.y + side);
+      pen.stroke();
+    }
+    pen.strokeStyle = colour("picked");
+    pen.lineWidth = 2;
+    for (let leaf = 0; leaf < count; leaf++) {
+      if (leaf === this.picked || (this.search && this.textOf(leaf).toLowerCase().includes(this.search))) {
+        pen.strokeRect(place.x[leaf], place.y[leaf], side, side);
+      }
+    }
+  }
+
+  /** @param {number} leaf */
+  textOf(leaf) {
+    const flavor = /** @type {Json} */ (this.flavor);
+    const leaves = flavor.leaves;
+    const holder = leaves.holder[leaf] < 0 ? null : flavor.holders[leaves.holder[leaf]];
+    const amounts = ["free", "held", "foreign", "total"].map((column) => `${words(leaves[column][leaf], flavor.resource)} ${column}`).join(", ");
+    const who = holder ? (holder.workload ?? "a workload that you may not read") : "";
+    return `${this.pathOf(leaf)}\n${flavor.resource}: ${amounts}${who ? `\nheld by ${who}` : ""}`;
+  }
+
+  /** @param {number} leaf */
+  pathOf(leaf) {
+    const flavor = /** @type {Json} */ (this.flavor);
+    const names = [flavor.leaves.name[leaf]];
+    let domain = flavor.leaves.domain[leaf];
+    for (let level = flavor.domains.length - 1; level >= 0; level--) {
+      names.unshift(flavor.domains[level].name[domain]);
+      domain = flavor.domains[level].inside[domain];
+    }
+    return names.join("/");
+  }
+
+  /**
+   * Return the leaf at a point, or -1.
+   * @param {number} x
+   * @param {number} y
+   */
+  leafAt(x, y) {
+    const place = this.place;
+    if (!place) return -1;
+    for (let leaf = 0; leaf < place.x.length; leaf++) {
+      if (x >= place.x[leaf] && x < place.x[leaf] + place.cell && y >= place.y[leaf] && y < place.y[leaf] + place.cell) return leaf;
+    }
+    return -1;
+  }
+
+  /** @param {MouseEvent} event */
+  hover(event) {
+    const leaf = this.leafAt(event.offsetX, event.offsetY);
+    const place = this.place;
+    const node = place?.leftOut.find((one) => event.offsetX >= one.x && event.offsetX < one.x + place.cell && event.offsetY >= one.y && event.offsetY < one.y + place.cell);
+    this.tip.hidden = leaf < 0 && !node;
+    if (this.tip.hidden) return;
+    this.tip.textContent = shown(leaf >= 0 ? this.textOf(leaf) : `${node?.name}\n${node?.reason}`);
+    this.tip.style.left = `${Math.min(event.offsetX + 14, this.canvas.clientWidth - 180)}px`;
+    this.tip.style.top = `${event.offsetY + 14}px`;
+  }
+
+  /** @param {number} leaf */
+  pick(leaf) {
+    this.picked = leaf;
+    this.draw();
+    this.tellPick();
+    if (leaf >= 0 && this.flavor) this.onPick(this.flavor.leaves.name[leaf]);
+  }
+
+  /** @param {string} host */
+  pickNamed(host) {
+    const leaf = this.flavor?.leaves.name.indexOf(host) ?? -1;
+    if (leaf >= 0 && leaf !== this.picked) this.pick(leaf);
+  }
+
+  tellPick() {
+    const flavor = this.flavor;
+    if (!flavor || this.picked < 0 || this.picked >= flavor.leaves.name.length) return void this.pickedLine.replaceChildren();
+    const holder = flavor.holders[flavor.leaves.holder[this.picked]];
+    const key = holder?.workload;
+    const [namespace, name] = key ? key.split("/") : ["", ""];
+    this.pickedLine.replaceChildren(shown(this.textOf(this.picked)), key ? " " : "", key ? el("a", { href: workloadLink(namespace, name) }, "why it runs there") : "");
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const count = this.flavor?.leaves.name.length ?? 0;
+    const step = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8, Home: -count, End: count })[event.key];
+    if (step === undefined || !count) return;
+    event.preventDefault();
+    this.pick(Math.max(0, Math.min(count - 1, this.picked + step)));
+  }
+}
+
+/**
+ * Return where a share of a cell begins and how high it is, in pixels.
+ * @param {number} side
+ * @param {number} total
+ * @param {number} share
+ * @param {boolean} fromTop
+ * @returns {[number, number]}
+ */
+export function between(side, total, share, fromTop) {
+  if (total <= 0 || share <= 0) return [0, 0];
+  const height = Math.max(1, Math.min(side, Math.round((side * share) / total)));
+  return [fromTop ? 0 : side - height, height];
+}
+
+/** The view of one topology, with the choice of others. */
+export class TopologyView {
+  /** @param {HTMLElement} view */
+  constructor(view) {
+    this.view = view;
+    /** @type {Map<string, FlavorMap>} */
+    this.maps = new Map();
+    this.key = "";
+  }
+
+  /**
+   * @param {Json | undefined} list TopologySummaryList
+   * @param {Json | undefined} map TopologyMap
+   * @param {string} name of the topology; empty: the first one
+   * @param {string} search
+   * @param {string} host to pick; empty: none
+   * @param {(host: string) => void} onPick
+   */
+  draw(list, map, name, search, host, onPick) {
+    const failed = list?.error ?? map?.error;
+    if (failed) {
+      this.key = "";
+      return void this.view.replaceChildren(notice(failed));
+    }
+    if (!list || !map) {
+      this.key = "";
+      const none = list && !list.items.length;
+      return void this.view.replaceChildren(el("p", { class: "quiet" }, none ? "There is no Topology. kqueue topology detect proposes one." : "Waiting for the first answer."));
+    }
+    const names = list.items.map((/** @type {Json} */ item) => item.metadata.name);
+    const key = JSON.stringify([name, names, map.flavors.map((/** @type {Json} */ flavor) => flavor.name)]);
+    if (key !== this.key) {
+      this.key = key;
+      this.maps = new Map(map.flavors.map((/** @type {Json} */ flavor) => [flavor.name, new FlavorMap(onPick)]));
+      const choice = el("select", { id: "topology", onchange: (/** @type {Event} */ event) => (location.hash = `#/topology/${encodeURIComponent(/** @type {HTMLSelectElement} */ (event.target).value)}`) },
+        ...names.map((/** @type {string} */ one) => el("option", { value: one, selected: one === name }, one)));
+      this.view.replaceChildren(
+        el("div", { class: "tools" }, el("label", {}, "Topology ", choice)),
+        el("ul", { class: "keys", "aria-label": "Colours" }, ...STATES.map(([state, text]) => el("li", {}, sample(state), text))),
+        ...[...this.maps.values()].map((one) => one.root),
+      );
+    }
+    const width = this.view.clientWidth - 32;
+    for (const flavor of map.flavors) this.maps.get(flavor.name)?.show(flavor, search, width);
+    if (host) for (const one of this.maps.values()) one.pickNamed(host);
+  }
+}
+
+/** @param {string} state */
+function sample(state) {
+  const canvas = /** @type {HTMLCanvasElement} */ (el("canvas", { width: "14", height: "14", "aria-hidden": "true" }));
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  pen.fillStyle = colour("free");
+  if (state !== "broken") pen.fillRect(0, 0, 14, 14);
+  pen.fillStyle = pen.strokeStyle = colour(state);
+  if (state === "held") pen.fillRect(0, 5, 14, 9);
+  if (state === "foreign") pen.fillRect(0, 0, 14, 6);
+  if (state === "broken") {
+    pen.moveTo(0, 0);
+    pen.lineTo(14, 14);
+    pen.moveTo(14, 0);
+    pen.lineTo(0, 14);
+    pen.stroke();
+  }
+  return canvas;
+}

@@ -1,0 +1,177 @@
+"""The answers behind the views of the page, asked through the API server with the rights of the page's user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.errors import NotFoundError
+from kqueue.kube.conditions import condition, is_true
+from kqueue.operations.grants import SUMMARIES, needs
+from kqueue.operations.questions import ask, path
+from kqueue.runtime.client import Client
+
+JSON = dict[str, Any]
+Line = tuple[str, int, str]
+"""A line of an explanation: text, depth of its indentation, style."""
+MOST_WORKLOADS = 20_000
+"""Workloads in one answer; the newest are left out beyond it, and their number is told."""
+_API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
+
+
+class ClusterViews:
+    """The views of one cluster, for one user."""
+
+    def __init__(self, client: Client, lines: Callable[[JSON], Iterable[Line]]) -> None:
+        """`lines` puts an Explanation into the lines of the command `kqueue explain`."""
+        self._client, self._lines = client, lines
+
+    async def queues(self) -> JSON:
+        """Return the ClusterQueues and Cohorts: QueueSummaryList.
+
+        Raises:
+            ApiError: the user has no right to them, or the API server does not answer.
+        """
+        with needs(SUMMARIES):
+            return await ask(self._client, path(*_API, "queuesummaries"), {"limit": "5000"})
+
+    async def topologies(self) -> JSON:
+        """Return all Topologies with their widest level: TopologySummaryList."""
+        with needs(SUMMARIES):
+            return await ask(self._client, path(*_API, "topologysummaries"))
+
+    async def topology_map(self, name: str) -> JSON:
+        """Return one Topology leaf by leaf: TopologyMap."""
+        with needs(SUMMARIES):
+            return await ask(self._client, path(*_API, "topologymaps", name))
+
+    async def explanation(self, namespace: str, name: str) -> JSON:
+        """Return the Explanation of a Workload, and its lines for people.
+
+        Raises:
+            NotFoundError: there is no such Workload.
+            ApiError: the user has no right to it, or the API server does not answer.
+        """
+        found = await ask(self._client, path(*_API, "namespaces", namespace, "workloads", name, "explanation"))
+        return {"explanation": found, "lines": list(self._lines(found))}
+
+    async def workloads(self) -> JSON:
+        """Return a row for each Workload that the user may list, the oldest first."""
+        found = await self._client.list_json(WORKLOADS)
+        found.sort(key=_created)
+        left = max(0, len(found) - MOST_WORKLOADS)
+        return {"items": [workload_row(obj) for obj in found[:MOST_WORKLOADS]], "left": left}
+
+    async def one(self, feed: str) -> JSON:
+        """Return the answer behind a feed (`queues`, `topologies`, `workloads`, `map/NAME`), without the time at which
+        it was made, so that equal states are equal answers.
+
+        Raises:
+            NotFoundError: there is no such feed.
+        """
+        answer = await self._one(feed)
+        for part in (answer, *answer.get("items", ())):
+            part.pop("generatedAt", None)
+        return answer
+
+    async def _one(self, feed: str) -> JSON:
+        kind, _, name = feed.partition("/")
+        match kind, bool(name):
+            case "queues", False:
+                return await self.queues()
+            case "topologies", False:
+                return await self.topologies()
+            case "workloads", False:
+                return await self.workloads()
+            case "map", True:
+                return await self.topology_map(name)
+        raise NotFoundError(f"the page has no view {feed!r}")
+
+
+def _created(obj: Mapping[str, Any]) -> tuple[str, str, str]:
+    meta = obj.get("metadata") or {}
+    return str(meta.get("creationTimestamp", "")), str(meta.get("namespace", "")), str(meta.get("name", ""))
+
+
+def workload_row(obj: Mapping[str, Any]) -> JSON:
+    """Return the part of a Workload that a table shows.  Any field of the object may be missing or odd."""
+    meta, spec, status = (_mapping(obj.get(part)) for part in ("metadata", "spec", "status"))
+    state, since, message = _state(obj, spec)
+    pod_sets = spec.get("podSets")
+    owners = meta.get("ownerReferences")
+    owner = _mapping(owners[0]) if isinstance(owners, list) and owners else {}
+    return {
+        "namespace": str(meta.get("namespace", "")),
+        "name": str(meta.get("name", "")),
+        "owner": f"{owner['kind']}/{owner['name']}" if {"kind", "name"} <= owner.keys() else "",
+        "queue": str(spec.get("queueName", "")),
+        "clusterQueue": str(_mapping(status.get("admission")).get("clusterQueue", "")),
+        "priority": spec.get("priority", 0),
+        "pods": _pods(pod_sets if isinstance(pod_sets, list) else ()),
+        "created": str(meta.get("creationTimestamp", "")),
+        "state": state,
+        "since": since,
+        "message": message,
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _pods(pod_sets: Sequence[Any]) -> int:
+    counts = (_mapping(pod_set).get("count", 1) for pod_set in pod_sets)
+    return sum(count for count in counts if isinstance(count, int))
+
+
+_STATES = (
+    ("Finished", names.CONDITION_FINISHED),
+    ("Running", names.CONDITION_PODS_READY),
+    ("Admitted", names.CONDITION_ADMITTED),
+    ("Reserved", names.CONDITION_QUOTA_RESERVED),
+)
+"""States of a Workload, the furthest first, and the condition of each."""
+
+
+def _state(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the state, the time of its beginning, and the message of its condition."""
+    state, found = "Pending" if spec.get("active", True) else "Stopped", condition(obj, names.CONDITION_QUOTA_RESERVED)
+    for name, kind in _STATES:
+        if is_true(obj, kind) and (name != "Running" or is_true(obj, names.CONDITION_ADMITTED)):
+            state, found = name, condition(obj, kind)
+            break
+    shown = found or {}
+    return state, str(shown.get("lastTransitionTime", "")), str(shown.get("message", ""))
+
+
+def map_change(before: JSON, after: JSON) -> JSON | None:
+    """Return what differs between two maps of one Topology: per flavor the changed leaves, with all their columns.
+
+    None: hosts or domains differ, or so many leaves that the whole is as short.
+    """
+    if [_frame(flavor) for flavor in before["flavors"]] != [_frame(flavor) for flavor in after["flavors"]]:
+        return None
+    flavors: list[JSON] = []
+    for old, new in zip(before["flavors"], after["flavors"], strict=True):
+        columns = [column for column in new["leaves"] if column != "name"]
+        was, now = (list(zip(*(one["leaves"][column] for column in columns), strict=True)) for one in (old, new))
+        where = [number for number, values in enumerate(now) if values != was[number]]
+        if len(where) * 4 > len(now):
+            return None
+        flavors.append(
+            {
+                "columns": columns,
+                "leaf": where,
+                "values": [now[number] for number in where],
+                "holders": new["holders"],
+                "leftOut": new["leftOut"],
+            }
+        )
+    return {"flavors": flavors}
+
+
+def _frame(flavor: JSON) -> tuple[Any, ...]:
+    """Return the parts of a flavor's map that readers know already, unless nodes came or went."""
+    return flavor["name"], flavor["resource"], flavor["resources"], flavor["domains"], flavor["leaves"]["name"]

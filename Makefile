@@ -7,7 +7,7 @@ JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 
 # bytecode may be kept: to rewrite the assertions of all tests is half of what each worker does before its first test
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check types rules format crds integrations mechanisms reference pictures controlplane bench chaos mutants
+.PHONY: help venv lock demo test test-fast test-deep check types rules format crds integrations mechanisms reference pictures controlplane browser bench chaos mutants
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,11 +23,12 @@ demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 
 test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane if it can be built)
 	@$(BIN)/python tools/controlplane.py --if-possible
+	@$(BIN)/python tools/browser.py --if-possible
 	@$(PYTEST) -n $(JOBS) $(ARGS)
 
 test-fast: venv ## the inner loop, under a minute: unit tests and a few seeds of the simulation
 	@KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-3} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-500} \
-		$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
+		$(PYTEST) -n $(JOBS) -q -m "not controlplane and not browser and not slow" tests/unit tests/sim $(ARGS)
 
 test-deep: venv ## tens of minutes: 20,000 placements of each kind against the reference, and 128 seeds of the simulation of each kind, a lost lease at every turn, gangs with a controller killed at every write
 	@KQUEUE_GANG_WRITES=$${KQUEUE_GANG_WRITES:-1-} KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} KQUEUE_JOINT_WORLDS=$${KQUEUE_JOINT_WORLDS:-2000} KQUEUE_KEPT_EVENTS=$${KQUEUE_KEPT_EVENTS:-10000} KQUEUE_SETTLED_ROUNDS=$${KQUEUE_SETTLED_ROUNDS:-10000} \
@@ -70,6 +71,9 @@ pictures: venv ## docs/pictures from the output of commands on the demo's cluste
 
 controlplane: venv ## build kube-apiserver, etcd, kwok and others into the user's cache
 	@$(BIN)/python tools/controlplane.py
+
+browser: venv ## install Chromium and axe-core for the tests of the page
+	@$(BIN)/python tools/browser.py
 
 bench: venv ## figures with their conditions and goals; ROWS= chooses, JSON=1 for programs
 	@$(BIN)/python -m tests.bench $(if $(JSON),--json) $(if $(ROWS),'$(ROWS)')

@@ -39,19 +39,15 @@ async def _serve(port: int, browser: bool, reach: ReachFlags) -> None:
     import asyncio
 
     from kqueue.clock import SystemClock
-    from kqueue.errors import ConfigError
     from kqueue.page.server import PageServer
     from kqueue.page.views import ClusterViews
 
     async with reach.session() as session:
         views = ClusterViews(session.client, _lines)
         server = PageServer(views, clock=SystemClock())
-        try:
-            async with server.listening(port):
-                await _show(server, browser)
-                await asyncio.Event().wait()
-        except OSError as e:
-            raise ConfigError(f"--port {port} cannot be used: {e.strerror or e}") from e
+        async with server.listening(port):
+            await _show(server, browser)
+            await asyncio.Event().wait()
 
 
 def _lines(explanation: dict[str, Any]) -> Iterator[tuple[str, int, str]]:

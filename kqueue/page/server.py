@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from aiohttp import web
 
 from kqueue.clock import Clock
-from kqueue.errors import ApiError, KqueueError
+from kqueue.connections import Bounds, Connection, Connections, not_listening
+from kqueue.errors import ApiError, ConfigError, KqueueError
 from kqueue.page.feeds import Feed
 from kqueue.page.views import ClusterViews, map_change
 
@@ -29,9 +30,10 @@ _COOKIE = "kqueue-page"
 _KEY = "key"
 _MOST_FEEDS = 8
 """Feeds of one stream of events."""
-_MOST_STREAMS = 200
-_SEND_SECONDS = 20.0
-"""Seconds in which a reader must take an event; a reader that does not is dropped."""
+BOUNDS = Bounds(connections=256, write=20.0)
+"""Limits: an open page has one stream, and some short requests."""
+_STOP_SECONDS = 1.0
+_REMEDY = "open the address that kqueue dashboard printed"
 _BEAT_SECONDS = 15.0
 """Seconds between comments in a silent stream, by which both sides notice a lost connection."""
 _SECONDS = {"queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0}
@@ -47,19 +49,24 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class PageServer:
     """Serves the page of one user on loopback."""
 
-    def __init__(self, views: ClusterViews, *, clock: Clock) -> None:
+    def __init__(self, views: ClusterViews, *, clock: Clock, bounds: Bounds = BOUNDS) -> None:
+        """`bounds` limit the connections; a reader that takes nothing for `bounds.write` seconds is dropped."""
         self._views, self._clock = views, clock
         self._key = secrets.token_urlsafe(24)
         self._feeds: dict[str, Feed] = {}
-        self._streams = 0
-        self.port = 0
+        self._connections = Connections(self._answer, clock=clock, bounds=bounds, context=lambda: None)
+        self._files = {f"/static/{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.*") if file.is_file()}
+        self.streams = 0
+        """The number of open streams of events."""
+
+    @property
+    def port(self) -> int:
         """The port; 0 before the server listens."""
+        return self._connections.port
 
     @property
     def address(self) -> str:
@@ -71,54 +78,62 @@ class PageServer:
         """Listen on a port of loopback during the block; 0: a free port.
 
         Raises:
-            OSError: the port is taken.
+            ConfigError: the port cannot be used.
         """
-        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, LOOPBACK, port)
-            await site.start()
-            self.port = runner.addresses[0][1]
+        try:
+            self._connections.listen(LOOPBACK, port)
+        except OSError as e:
+            where = f"{LOOPBACK}:{port}"
+            raise ConfigError(not_listening("--port", where, e, remedy="choose another port")) from e
+        self._connections.start()
+        try:
             yield self
+        finally:
+            await self._connections.stop(_STOP_SECONDS)
 
-    def _app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard], client_max_size=1024 * 1024)
-        app.router.add_get("/", self._index)
-        app.router.add_get("/api/events", self._events)
-        app.router.add_get("/api/explanations/{namespace}/{name}", self._explanation)
-        app.router.add_static("/static/", STATIC, follow_symlinks=False)
-        return app
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("Connection", request.protocol)
+        connection.begin()
+        try:
+            response = self._refused(request) or await self._admitted(request)
+            if request.can_read_body:  # nothing reads it
+                response.force_close()
+            return response
+        finally:
+            connection.end(self._clock.monotonic())
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse requests of other sites and other users, and add the headers that keep scripts of others out."""
+    def _refused(self, request: web.BaseRequest) -> web.StreamResponse | None:
+        """Return the answer to a request of another site or of another user; None: it is the page's user."""
         if request.host not in (f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"):
             return _refusal(421, "this server does not serve the host of the request")
+        if request.method != "GET":
+            return _refusal(405, "the page only reads")
         if request.path == "/" and _KEY in request.query:
             if not self._is_key(request.query[_KEY]):
-                return _refusal(403, "the key is wrong: open the address that kqueue dashboard printed")
+                return _refusal(403, f"the key is wrong: {_REMEDY}")
             answer = web.Response(status=303, headers={"Location": "/", **_HEADERS})
             answer.set_cookie(_COOKIE, self._key, httponly=True, samesite="Strict", path="/")
             return answer
         if not self._is_key(request.cookies.get(_COOKIE, "")):
-            return _refusal(403, "the key is missing: open the address that kqueue dashboard printed")
-        try:
-            response = await handler(request)
-        except web.HTTPException as e:
-            return _refusal(e.status, e.reason)
-        if not response.prepared:
-            response.headers.update(_HEADERS)
-        return response
+            return _refusal(403, f"the key is missing: {_REMEDY}")
+        return None
 
     def _is_key(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(errors="replace"), self._key.encode())
 
-    async def _index(self, _request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(STATIC / "index.html")
+    async def _admitted(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer the page's user."""
+        path = "/static/index.html" if request.path == "/" else request.path
+        if path in self._files:
+            return _file(self._files[path])
+        if path == "/api/events":
+            return await self._events(request)
+        match path.split("/"):
+            case ["", "api", "explanations", namespace, name] if namespace and name:
+                return await self._explanation(namespace, name)
+        return _refusal(404, "there is no such page")
 
-    async def _explanation(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+    async def _explanation(self, namespace: str, name: str) -> web.StreamResponse:
         try:
             return _json(await self._views.explanation(namespace, name))
         except ApiError as e:
@@ -128,27 +143,24 @@ class PageServer:
 
     # --- events
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send the versions of some feeds (`?feed=queues&feed=map/NAME`) until the reader goes."""
         wanted = list(dict.fromkeys(request.query.getall("feed", [])))
         if not 1 <= len(wanted) <= _MOST_FEEDS or not all(_is_feed(feed) for feed in wanted):
             return _refusal(400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, map/NAME")
-        if self._streams >= _MOST_STREAMS:
-            return _refusal(503, f"{_MOST_STREAMS} pages are open; close one")
         stream = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
-        await stream.prepare(request)
         sender = _Sender(stream)
-        self._streams += 1
+        self.streams += 1
         try:
+            await stream.prepare(request)
             async with asyncio.TaskGroup() as group:
                 for feed in wanted:
                     group.create_task(self._follow(feed, sender), name=f"events of {feed}")
                 group.create_task(self._beat(sender), name="beat")
-        except* (ConnectionError, TimeoutError):  # the reader has gone, or does not read
-            if request.transport is not None:
-                request.transport.abort()
+        except* ConnectionError:  # the reader has gone, or was cut because it read nothing
+            pass
         finally:
-            self._streams -= 1
+            self.streams -= 1
         return stream
 
     async def _follow(self, name: str, sender: _Sender) -> None:
@@ -183,11 +195,10 @@ class _Sender:
         self._stream, self._turn = stream, asyncio.Lock()
 
     async def send(self, feed: str, data: bytes) -> None:
-        """Send one event.
+        """Send one event, and wait until the reader has taken most of it.
 
         Raises:
-            TimeoutError: the reader does not take it.
-            ConnectionError: the reader has gone.
+            ConnectionError: the reader has gone, or was cut.
         """
         await self._write(b"event: " + feed.encode() + b"\ndata: " + data + b"\n\n")
 
@@ -196,7 +207,7 @@ class _Sender:
         await self._write(b": \n\n")
 
     async def _write(self, chunk: bytes) -> None:
-        async with asyncio.timeout(_SEND_SECONDS), self._turn:
+        async with self._turn:
             await self._stream.write(chunk)
 
 
@@ -208,7 +219,15 @@ def _is_feed(name: str) -> bool:
 
 
 def _json(answer: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
+    return web.Response(
+        body=msgspec.json.encode(answer), status=status, content_type="application/json", headers=_HEADERS
+    )
+
+
+def _file(path: Path) -> web.Response:
+    """Return a file of the page; the folder has no others, and they are small."""
+    kind = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}[path.suffix]
+    return web.Response(body=path.read_bytes(), content_type=kind, charset="utf-8", headers=_HEADERS)
 
 
 def _refusal(status: int, why: str) -> web.Response:

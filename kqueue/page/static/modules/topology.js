@@ -38,6 +38,8 @@ class FlavorMap {
     /** @type {import("./layout.js").Layout | null} */
     this.place = null;
     this.frame = "";
+    /** @type {string[] | null} */
+    this.names = null;
     this.picked = -1;
     this.search = "";
     this.title = el("h2");
@@ -59,19 +61,29 @@ class FlavorMap {
    */
   show(flavor, search, width) {
     this.flavor = flavor;
-    this.search = search.toLowerCase();
-    const frame = `${width} ${flavor.leaves.name.length} ${flavor.leftOut.length} ${JSON.stringify(flavor.domains)} ${flavor.leaves.domain}`;
-    if (frame !== this.frame || !this.place) {
+    const wanted = search.toLowerCase();
+    const frame = `${width} ${window.innerHeight} ${JSON.stringify(flavor.leftOut)}`;
+    const isNew = frame !== this.frame || this.names !== flavor.leaves.name || !this.place;
+    if (isNew) {
       this.place = layout(flavor, width, Math.max(320, window.innerHeight - 260));
       this.frame = frame;
+      this.names = flavor.leaves.name; // a change keeps this array, and a map that came whole has another one
     }
+    const changed = isNew || wanted || this.search ? null : flavor.changed;
+    this.search = wanted;
     const sum = (/** @type {string} */ column) => flavor.leaves[column].reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
     const part = (/** @type {string} */ column) => words(sum(column), flavor.resource);
     const summary = `${flavor.leaves.name.length} hosts; ${flavor.resource}: ${part("free")} free, ${part("held")} held and ${part("foreign")} foreign of ${part("total")}; ${flavor.leftOut.length} nodes left out`;
     this.title.replaceChildren(`Flavor ${shown(flavor.name)} `, el("small", { class: "quiet" }, summary));
     this.canvas.setAttribute("aria-label", `Map of flavor ${flavor.name}: ${summary}. Arrow keys pick a host.`);
-    this.draw();
+    if (changed) this.drawCells(this.pen(), changed);
+    else this.draw();
+    flavor.changed = undefined; // another drawing of the same answer, such as after a key, is whole
     this.tellPick();
+  }
+
+  pen() {
+    return /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
   }
 
   draw() {
@@ -83,28 +95,16 @@ class FlavorMap {
     canvas.height = Math.ceil(place.height * scale);
     canvas.style.width = `${place.width}px`;
     canvas.style.height = `${place.height}px`;
-    const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    const pen = this.pen();
     pen.scale(scale, scale);
-    const side = place.cell > 4 ? place.cell - 1 : place.cell;
+    const side = this.side();
     pen.strokeStyle = colour("line");
     for (const rack of place.racks) pen.strokeRect(rack.x + 0.5, rack.y + 0.5, rack.width - 1, rack.height - 1);
     pen.fillStyle = colour("dim");
     pen.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     for (const label of place.labels) pen.fillText(shown(label.name).slice(0, 120), label.x, label.y);
-    const { total, held, foreign } = flavor.leaves;
-    const count = total.length;
-    const passes = /** @type {[string, (leaf: number) => [number, number]][]} */ ([
-      ["free", () => [0, side]],
-      ["held", (leaf) => between(side, total[leaf], held[leaf], false)],
-      ["foreign", (leaf) => between(side, total[leaf], foreign[leaf], true)],
-    ]);
-    for (const [name, span] of passes) {
-      pen.fillStyle = colour(name);
-      for (let leaf = 0; leaf < count; leaf++) {
-        const [from, height] = span(leaf);
-        if (height > 0) pen.fillRect(place.x[leaf], place.y[leaf] + from, side, height);
-      }
-    }
+    const count = flavor.leaves.name.length;
+    this.drawCells(pen, Array.from({ length: count }, (_, leaf) => leaf));
     pen.strokeStyle = colour("broken");
     for (const node of place.leftOut) {
       pen.strokeRect(node.x + 0.5, node.y + 0.5, side - 1, side - 1);
@@ -115,13 +115,51 @@ class FlavorMap {
       pen.lineTo(node.x, node.y + side);
       pen.stroke();
     }
-    pen.strokeStyle = colour("picked");
-    pen.lineWidth = 2;
     for (let leaf = 0; leaf < count; leaf++) {
-      if (leaf === this.picked || (this.search && this.textOf(leaf).toLowerCase().includes(this.search))) {
-        pen.strokeRect(place.x[leaf], place.y[leaf], side, side);
+      if (leaf === this.picked || (this.search && this.textOf(leaf).toLowerCase().includes(this.search))) this.outline(pen, leaf);
+    }
+  }
+
+  /** The side of a cell in pixels, without the gap between cells that are large enough for one. */
+  side() {
+    const cell = this.place?.cell ?? 0;
+    return cell > 4 ? cell - 1 : cell;
+  }
+
+  /**
+   * Fill cells; one colour after the other, because each change of the colour costs as much as some cells.
+   * @param {CanvasRenderingContext2D} pen
+   * @param {number[]} leaves
+   */
+  drawCells(pen, leaves) {
+    const { flavor, place } = this;
+    if (!flavor || !place) return;
+    const { total, held, foreign } = flavor.leaves;
+    const side = this.side();
+    const passes = /** @type {[string, (leaf: number) => [number, number]][]} */ ([
+      ["free", () => [0, side]],
+      ["held", (leaf) => between(side, total[leaf], held[leaf], false)],
+      ["foreign", (leaf) => between(side, total[leaf], foreign[leaf], true)],
+    ]);
+    for (const [name, span] of passes) {
+      pen.fillStyle = colour(name);
+      for (const leaf of leaves) {
+        const [from, height] = span(leaf);
+        if (height > 0) pen.fillRect(place.x[leaf], place.y[leaf] + from, side, height);
       }
     }
+    if (leaves.includes(this.picked)) this.outline(pen, this.picked);
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} pen
+   * @param {number} leaf
+   */
+  outline(pen, leaf) {
+    const place = /** @type {import("./layout.js").Layout} */ (this.place);
+    pen.strokeStyle = colour("picked");
+    pen.lineWidth = 2;
+    pen.strokeRect(place.x[leaf], place.y[leaf], this.side(), this.side());
   }
 
   /** @param {number} leaf */

@@ -1,0 +1,127 @@
+"""`page/*`: the page of `kqueue dashboard` with the map of a whole data centre, in a Chromium.
+
+    page/5000     hosts of the map; one in a hundred changes every two seconds
+    page/20000    the same
+    page/viewers  50 readers of the events of one server, at 5,000 hosts
+
+`paint_ms` is the time from the navigation to the first paint with content, `map_ms` to the drawn map, `update_ms` the
+time of the main thread for one change: decoding, merging, drawing.  `server_percent` is the processor time of the server
+in percent of one core.  Answers come from a process of their own; a cluster's time to answer is not part of any figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import aiohttp
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.bench._meter import cpu_seconds
+from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
+from tools import browser
+
+VIEWERS, SECONDS = 50, 20.0
+_MEASURED = "performance.getEntriesByName('draw map/dc')[0]"
+
+
+@contextmanager
+def _server(hosts: int) -> Iterator[tuple[int, str]]:
+    """Run a server; yield its pid and its address."""
+    command = [sys.executable, "-m", "tests.bench._page_server", str(hosts)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None, "the output is a pipe"
+            yield process.pid, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def _window(chromium: Browser) -> Page:
+    """Open a window.  The driver waits by code in the page, which the page's own rules would not let in."""
+    return chromium.new_page(viewport={"width": 1600, "height": 1000}, bypass_csp=True)
+
+
+def _drawn(page: Page, address: str) -> tuple[float, float]:
+    """Open the map; return the milliseconds to the first paint and to the drawn map."""
+    page.goto(address)
+    page.goto(f"{address.partition('?')[0]}#/topology/dc")
+    page.reload()
+    page.wait_for_function(f"{_MEASURED} !== undefined")
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    return paint, page.evaluate(f"{_MEASURED}.startTime + {_MEASURED}.duration")
+
+
+def _updates(page: Page, count: int) -> Iterator[float]:
+    """Yield the milliseconds of the main thread for each of the next changes."""
+    for _ in range(count):
+        before = page.evaluate(f"{_MEASURED}.startTime")
+        page.wait_for_function(f"{_MEASURED} !== undefined && {_MEASURED}.startTime > {before}")
+        yield page.evaluate(f"{_MEASURED}.duration")
+
+
+def _map(hosts: int) -> Iterator[Figure]:
+    check(browser.chromium() is not None, browser.why_missing() or "")
+    with (
+        _server(hosts) as (_, address),
+        sync_playwright() as driver,
+        driver.chromium.launch(executable_path=browser.chromium(), args=["--no-sandbox"]) as chromium,
+    ):
+        drawn = []
+        for _ in range(REPETITIONS):
+            page = _window(chromium)
+            drawn.append(_drawn(page, address))
+            page.close()
+        page = _window(chromium)
+        _drawn(page, address)
+        updates = list(_updates(page, REPETITIONS))
+        check(f"{hosts} hosts" in page.inner_text("h2"), "the map has other hosts")
+    small = hosts <= 5_000
+    yield Figure("paint_ms", [paint for paint, _ in drawn], goal=at_most(1_000) if small else None)
+    yield Figure("map_ms", [done for _, done in drawn], goal=at_most(1_000) if small else None)
+    yield Figure("update_ms", updates, goal=at_most(50))
+
+
+def _viewers() -> Iterator[Figure]:
+    with _server(5_000) as (pid, address):
+        used, events = asyncio.run(_watched(pid, address))
+    check(events >= VIEWERS * SECONDS / 2 * 0.8, f"{VIEWERS} viewers got {events} events in {SECONDS} s")
+    yield Figure("server_percent", [100 * used / SECONDS], goal=at_most(2))
+
+
+async def _watched(pid: int, address: str) -> tuple[float, int]:
+    """Return the server's processor time while all viewers read, and the number of events."""
+    events = 0
+
+    async def read(browser: aiohttp.ClientSession, base: str) -> None:
+        nonlocal events
+        async with browser.get(f"{base}api/events?feed=map/dc") as answer:
+            async for line in answer.content:
+                events += line.startswith(b"event: ")
+
+    base = address.partition("?")[0]
+    connector = aiohttp.TCPConnector(limit=0)
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, read_bufsize=2**22) as session:
+        await (await session.get(address)).read()
+        readers = [asyncio.create_task(read(session, base)) for _ in range(VIEWERS)]
+        await asyncio.sleep(5)  # all are connected and have the whole map
+        before, began, events = cpu_seconds(pid), time.monotonic(), 0
+        await asyncio.sleep(SECONDS)
+        used = (cpu_seconds(pid) - before) * SECONDS / (time.monotonic() - began)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    return used, events
+
+
+ROWS = (
+    Row("page/5000", partial(_map, 5_000)),
+    Row("page/20000", partial(_map, 20_000)),
+    Row("page/viewers", _viewers),
+)

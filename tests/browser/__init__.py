@@ -1,0 +1,1 @@
+"""The page as a person sees it: in a real Chromium, on answers of the test."""

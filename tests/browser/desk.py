@@ -1,0 +1,74 @@
+"""The page's server on answers of the test, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from playwright.sync_api import Page
+
+from kqueue.clock import SystemClock
+from kqueue.errors import NotFoundError
+from kqueue.page.server import PageServer
+from kqueue.page.views import ClusterViews
+
+JSON = dict[str, Any]
+
+
+class Answers:
+    """The answers behind the page, by feed."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[str, JSON] = {}
+        self.explanations: dict[str, JSON] = {}
+
+    async def one(self, feed: str) -> JSON:
+        """Return the answer of a feed."""
+        if feed not in self.feeds:
+            raise NotFoundError(f"no {feed}", status=404, reason="NotFound")
+        return self.feeds[feed]
+
+    async def explanation(self, namespace: str, name: str) -> JSON:
+        """Return the lines of a Workload."""
+        if f"{namespace}/{name}" not in self.explanations:
+            raise NotFoundError(f"Workload {name} not found", status=404, reason="NotFound")
+        return self.explanations[f"{namespace}/{name}"]
+
+
+class Desk:
+    """The page's server on a thread of its own, and its answers."""
+
+    def __init__(self, server: PageServer, answers: Answers) -> None:
+        self.server, self.answers = server, answers
+
+    def open(self, page: Page, route: str = "") -> None:
+        """Open the page at a route, such as `#/topology`."""
+        page.goto(self.server.address)
+        if route:
+            page.goto(f"http://127.0.0.1:{self.server.port}/{route}")
+
+
+@contextmanager
+def serving(answers: Answers) -> Iterator[PageServer]:
+    """Run the server on a loop in another thread, because the browser's driver blocks this one."""
+    server = PageServer(cast("ClusterViews", answers), clock=SystemClock())
+    loop = asyncio.new_event_loop()
+    ready, stop = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with server.listening():
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(10), "the server does not listen"
+        yield server
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()

@@ -109,7 +109,8 @@ def functions(tree: ast.AST, where: str = "") -> Iterator[tuple[str, ast.Functio
             name = f"{where}.{node.name}" if where else node.name
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, node
-        yield from functions(node, name)
+        if not isinstance(node, ast.expr):  # an expression has no functions with names in it
+            yield from functions(node, name)
 
 
 def names_in(expression: ast.AST | None) -> set[str]:
@@ -129,10 +130,12 @@ def catches(node: ast.AST, error: str) -> bool:
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """What a function consists of, without the functions in it."""
-    for node in ast.iter_child_nodes(function):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-            yield from own_nodes(node)
+    todo = [function]
+    while todo:
+        for node in ast.iter_child_nodes(todo.pop()):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+                todo.append(node)
 
 
 def test_errors_are_isolated_by_one_boundary() -> None:

@@ -57,12 +57,12 @@ def leaves(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]
 
 def test_every_field_is_read_or_warned_of() -> None:
     """`resourceLock` has one value that is allowed, and declared kinds are read where they are declared."""
-    code = sources("kqueue/config/")
+    read = set(re.findall(r"\.(\w+)", sources("kqueue/config/")))
     exceptions = ("leader_election.resource_lock", "integrations.declared_kinds.")
     unread = [
         path
         for path, name in leaves(Configuration)
-        if not re.search(rf"\.{name}\b", code)
+        if name not in read
         and not any(path == without or path.startswith(f"{without}.") for without in without_effect._PATHS)
         and not path.startswith(exceptions)
     ]
@@ -72,13 +72,14 @@ def test_every_field_is_read_or_warned_of() -> None:
 
 def test_no_field_that_is_read_is_warned_of() -> None:
     """The code reads no field of a section without effect; a name that stands in other sections, too, proves nothing."""
-    code = sources("kqueue/config/")
+    sections = "config|configuration|settings|gangs|tas|resources"
+    named = set(re.findall(rf"(?:{sections})\.(?=(\w+))", sources("kqueue/config/")))
     names = Counter(name for _, name in leaves(Configuration))
     read = [
         path
         for path, name in leaves(Configuration)
         if names[name] == 1
-        and re.search(rf"(config|configuration|settings|gangs|tas|resources)\.{name}\b", code)
+        and name in named
         and any(path == without or path.startswith(f"{without}.") for without in without_effect._PATHS)
     ]
 

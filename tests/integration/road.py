@@ -21,6 +21,8 @@ from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL, Clus
 Object = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 HOST = "kubernetes.io/hostname"
+SHAPE = (1, 2, 8)
+"""Two racks of eight hosts.  Each further host costs 60 ms of processor time on the real control plane."""
 
 
 def queue_objects(namespace: str, *, gpus: int = 512, cpus: str = "6000") -> list[tuple[str, Object]]:
@@ -185,7 +187,7 @@ def _individual(values: Object, index: int) -> str:
     return f"{values.get('prefix', '')}{values['roots'][index]}{values.get('suffix', '')}"
 
 
-async def make_road(cluster: Cluster, *, gpus: int = 512, shape: tuple[int, ...] = (2, 4, 8)) -> Road:
+async def make_road(cluster: Cluster, *, gpus: int = 512, shape: tuple[int, ...] = SHAPE) -> Road:
     """Nodes, a namespace and a tenant."""
     await cluster.add_nodes(shape, labels={"pool": "gpu"})
     namespace = await cluster.create_namespace("road")

@@ -13,7 +13,7 @@ from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import KUEUE, Object, condition, has, make_road
+from tests.integration.road import KUEUE, SHAPE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates, held
 
 pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
@@ -102,7 +102,7 @@ class LabelledGangs(Pods):
 
 
 @asynccontextmanager
-async def world(plane: Plane, *, gpus: int, shape: tuple[int, ...] = (2, 4, 8)) -> AsyncIterator[LabelledGangs]:
+async def world(plane: Plane, *, gpus: int, shape: tuple[int, ...] = SHAPE) -> AsyncIterator[LabelledGangs]:
     """Nodes, a tenant with quota for so many GPUs, and a controller with its webhooks."""
     await plane.cluster.apply_crds(CRDS / "optional")
     road = await make_road(plane.cluster, gpus=gpus, shape=shape)

@@ -40,7 +40,7 @@ async def test_a_namespace_with_gangs_of_every_dialect_empties(either_plane: Pla
         if dialect.kind == "PodGroup" and dialect.api_version:
             await serve(either_plane, dialect.api_version)
     pods = QUORUM * len(dialects)
-    road = await make_road(either_plane.cluster, gpus=8 * pods)
+    road = await make_road(either_plane.cluster, gpus=8 * pods, shape=(1, len(dialects), QUORUM))
     flags = Flags(
         kubeconfig=either_plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0",
         webhook_host="127.0.0.1", webhook_port=0, webhook_url="https://127.0.0.1:{port}",

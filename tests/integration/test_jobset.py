@@ -17,7 +17,7 @@ from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.jobset_double import JOBSETS, jobsets_run
-from tests.integration.road import KUEUE, Road, has, make_road, shown
+from tests.integration.road import KUEUE, SHAPE, Road, has, make_road, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
@@ -162,7 +162,7 @@ def templates(obj: Object) -> list[Object]:
     return [r["template"]["spec"]["template"] for r in obj["spec"]["replicatedJobs"]]
 
 
-async def make_set_road(plane: Plane, shape: tuple[int, ...] = (2, 4, 8), *, gpus: int = 512) -> SetRoad:
+async def make_set_road(plane: Plane, shape: tuple[int, ...] = SHAPE, *, gpus: int = 512) -> SetRoad:
     return SetRoad(await make_road(plane.cluster, shape=shape, gpus=gpus))
 
 

@@ -44,7 +44,7 @@ def configuration() -> Configuration:
 async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(either_plane: Plane) -> None:
     """20 Jobs with required racks on 64 nodes run in one rack each; one of 9 pods waits and names the numbers."""
     plane = either_plane
-    road = await make_road(plane.cluster)
+    road = await make_road(plane.cluster, shape=(2, 4, 8))
     names = [f"gang-{i}" for i in range(20)]
     async with running(configuration(), flags(plane)):
         await road.submit("too-large", pods=9)

@@ -191,8 +191,8 @@ async def test_a_leader_and_its_workers_run_in_one_rack_and_give_everything_back
         await road.road.until_workload("filler", "PodsReady")
         await road.submit(
             "train",
-            replicated("leader", asked=IN_ONE_RACK, run_seconds=2),
-            replicated("workers", replicas=2, pods=2, asked=IN_ONE_RACK, run_seconds=2),
+            replicated("leader", asked=IN_ONE_RACK, run_seconds=6),
+            replicated("workers", replicas=2, pods=2, asked=IN_ONE_RACK, run_seconds=6),
         )
         placed = await road.until_running("train", 5)
         racks = await road.racks(placed)

@@ -6,11 +6,11 @@ releases usage only in the flavors that the workload was assigned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.workload import Admitted, TopologyView
+from kqueue.core.workload import Admitted, PodSetAssignment, TopologyView
 
 
 def same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]:
@@ -66,3 +66,43 @@ def fit_together(usage: Mapping[str, Sequence[DomainUsage]], topologies: Mapping
             if not capacity.fits(usage[flavor]):
                 return False
     return True
+
+
+HeldDomains = dict[str, tuple[DomainUsage, ...]]
+"""Usage of hosts, by topology flavor."""
+
+
+def domains_held(
+    pod_sets: Iterable[PodSetAssignment],
+    requests: Mapping[str, Mapping[str, int]],
+    with_topology: Collection[str],
+) -> tuple[HeldDomains, dict[str, HeldDomains]]:
+    """Return the usage of hosts by a workload, and its usage in further flavors, as `Admitted` has both.
+
+    `requests` are the requests of one pod, by pod set; `with_topology` are the flavors that have a topology.
+    """
+    domains: dict[str, list[DomainUsage]] = {}
+    further: dict[str, dict[str, list[DomainUsage]]] = {}
+    for pod_set in pod_sets:
+        flavor = counted_in(pod_set, with_topology)
+        where = pod_set.topology
+        if where is None or flavor is None:
+            continue
+        of_pod = requests.get(pod_set.name, {})
+        placed = [DomainUsage(where.named(d.values), of_pod, d.count) for d in where.domains]
+        domains.setdefault(flavor, []).extend(placed)
+        for other in sorted(set(pod_set.flavors.values()).intersection(with_topology) - {flavor}):
+            further.setdefault(flavor, {}).setdefault(other, []).extend(placed)
+    return _in_tuples(domains), {flavor: _in_tuples(others) for flavor, others in further.items()}
+
+
+def _in_tuples(usage: Mapping[str, list[DomainUsage]]) -> HeldDomains:
+    return {flavor: tuple(some) for flavor, some in usage.items()}
+
+
+def counted_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
+    """Return the flavor in which the pods of a pod set count on their hosts; None: in no flavor.
+
+    A pod set with several topology flavors counts in the first by name; the other flavors share the hosts.
+    """
+    return min(set(pod_set.flavors.values()).intersection(with_topology), default=None)

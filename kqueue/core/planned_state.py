@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from kqueue.core import quota
-from kqueue.core.charging import same_hosts
+from kqueue.core.charging import release_domains
 from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
@@ -62,7 +62,7 @@ class PlannedState:
         if ended:
             copy.admitted = _without(now.admitted, ended)
             for workload in ended:
-                _end(workload, copy, nodes)
+                release(workload, copy, nodes)
         return copy
 
     def _trees(self, queues: Iterable[str]) -> dict[str, QuotaNode]:
@@ -109,15 +109,14 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {resource: one.get(resource, 0) + other.get(resource, 0) for resource in {**one, **other}}
 
 
-def _end(workload: Admitted, copy: Snapshot, own: Collection[str]) -> None:
-    """Release the usage of a workload; quota only in trees that are copies."""
+def release(workload: Admitted, copy: Snapshot, own: Collection[str]) -> None:
+    """Release the usage of a workload; its quota only if its ClusterQueue is among `own`, whose trees are copies."""
     if workload.queue in own:
         node = copy.nodes[workload.queue]
         for column, amount in workload.usage.items():
             quota.remove_usage(node, column, amount)
     for flavor, domains in workload.domains.items():
-        for name in same_hosts(flavor, copy.topologies):
-            copy.topologies[name].capacity.release(domains)
+        release_domains(flavor, domains, copy.topologies)
 
 
 _Admitted = Mapping[str, Mapping[str, Admitted]]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 
 from kqueue.api import names
-from kqueue.core.topology import DomainUsage
+from kqueue.core.charging import domains_held
 from kqueue.core.value import value
-from kqueue.core.workload import Admission, Admitted, PodSetAssignment
+from kqueue.core.workload import Admission, Admitted
 
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
@@ -91,18 +91,7 @@ class Holding:
         return view
 
     def _seen(self, with_topology: frozenset[str]) -> Admitted:
-        domains: dict[str, list[DomainUsage]] = {}
-        further: dict[str, dict[str, list[DomainUsage]]] = {}
-        for pod_set in self.admission.pod_sets:
-            flavor = counted_in(pod_set, with_topology)
-            if pod_set.topology is None or flavor is None:
-                continue
-            requests = self.requests.get(pod_set.name, {})
-            where = pod_set.topology
-            placed = [DomainUsage(where.named(d.values), requests, d.count) for d in where.domains]
-            domains.setdefault(flavor, []).extend(placed)
-            for other in sorted(with_topology.intersection(pod_set.flavors.values()) - {flavor}):
-                further.setdefault(flavor, {}).setdefault(other, []).extend(placed)
+        domains, further = domains_held(self.admission.pod_sets, self.requests, with_topology)
         return Admitted(
             key=self.key,
             uid=self.uid,
@@ -114,16 +103,6 @@ class Holding:
             admitted_at=self.admitted_at,
             evicted=self.evicted,
             usage=self.admission.usage(),
-            domains={flavor: tuple(usage) for flavor, usage in domains.items()},
-            further={
-                flavor: {other: tuple(usage) for other, usage in others.items()} for flavor, others in further.items()
-            },
+            domains=domains,
+            further=further,
         )
-
-
-def counted_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
-    """Return the flavor in which the pods of a pod set count on their hosts; None: in no flavor.
-
-    A pod set with several topology flavors counts in the first by name; the other flavors share the hosts.
-    """
-    return min(set(pod_set.flavors.values()).intersection(with_topology), default=None)

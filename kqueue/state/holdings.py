@@ -15,6 +15,7 @@ from itertools import chain
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.charging import counted_in
 from kqueue.core.topology import PodFacts
 from kqueue.core.workload import Admission, Admitted, PodSetAssignment
 from kqueue.errors import KqueueError
@@ -24,7 +25,7 @@ from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
 from kqueue.state.held import HeldSums, HoldingShare, QueueHoldings
-from kqueue.state.holding import Holding, counted_in
+from kqueue.state.holding import Holding
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.quota_cache import QuotaCache
 from kqueue.state.requests import Requests

@@ -15,6 +15,7 @@ import structlog
 from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.defragmentation import DefragmentationPlan, PlannedMove
+from kqueue.core.charging import counted_in
 from kqueue.core.hints import PlanHint
 from kqueue.core.joint.movable import MoveHistory
 from kqueue.core.joint.move_steps import UNDER_WAY, UNFINISHED, MoveState, PlanPhase
@@ -25,7 +26,7 @@ from kqueue.isolation import isolated_logged
 from kqueue.state.cache import Cache
 from kqueue.state.defrag.document import hash_of
 from kqueue.state.heads import Heads
-from kqueue.state.holding import Holding, counted_in
+from kqueue.state.holding import Holding
 from kqueue.state.queues import Queues
 
 _log = structlog.get_logger(__name__)

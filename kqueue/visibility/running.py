@@ -12,6 +12,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.core import quota
+from kqueue.core.charging import counted_in
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import DEFAULT_PROFILE, PodSetRequest, TopologyAssignment
 from kqueue.core.topology.tree import Tree
@@ -19,7 +20,6 @@ from kqueue.core.why.quality import quality_now
 from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
 from kqueue.errors import InvalidObjectError
 from kqueue.state.cache import Cache
-from kqueue.state.holding import counted_in
 from kqueue.state.not_running import NotRunning, sentences
 from kqueue.visibility.explained import levels
 from kqueue.visibility.pacing import RequestPace

@@ -10,6 +10,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.core.charging import counted_in
 from kqueue.core.joint.movable import MoveFacts, MoveHistory, MoveLimits, why_immovable
 from kqueue.core.joint.moving import RunningGang, Topologies
 from kqueue.core.topology import DomainUsage, PodSetRequest
@@ -20,7 +21,7 @@ from kqueue.model.moving import MoveWishes, move_wishes, running_seconds
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.disruption_budgets import covers
 from kqueue.state.heads import Heads
-from kqueue.state.holding import Holding, counted_in
+from kqueue.state.holding import Holding
 
 _UNREADABLE = "its requests cannot be read"
 _ELASTIC = "it is a part of an elastic job"

@@ -55,6 +55,10 @@ class Outcome(StrEnum):
     """Planning the workload failed on a bug; the cycle continued with all other workloads."""
 
 
+KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD, Outcome.LEADER})
+"""Outcomes after which a preemptor keeps its claim."""
+
+
 class Phase(StrEnum):
     """Phases of a cycle.  The value is the phase's name in metrics."""
 

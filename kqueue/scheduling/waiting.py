@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kqueue.core.decision import Outcome, Wait
+from kqueue.core.decision import KEEPS_CLAIM, Outcome, Wait
 from kqueue.core.scan import is_round
 from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
@@ -38,9 +38,6 @@ _GATED = Outcome.GATED
 
 _ASK_AGAIN = timedelta(seconds=30)
 """After this pause a plugin that refused a workload is called again, even without a change in the cluster."""
-
-_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD, Outcome.LEADER})
-"""Outcomes after which a preemptor keeps its claim."""
 
 _VOLATILE_OUTCOMES = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes whose message changes every cycle, because it names the workloads that took the resources."""
@@ -92,7 +89,7 @@ class Waiting:
         )
 
     def _follow_claim(self, decision: Wait) -> None:
-        if decision.outcome not in _KEEPS_CLAIM:
+        if decision.outcome not in KEEPS_CLAIM:
             self._preemptions.end(decision.head.uid)
         elif decision.outcome is Outcome.DEFERRED:
             self._victims.wait(decision.head.uid)

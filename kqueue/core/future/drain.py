@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from kqueue.core import cycle
 from kqueue.core.decision import KEEPS_CLAIM, Admit, Decision, Preempt, Wait
@@ -178,12 +179,12 @@ class Drain:
             if uid:
                 self._lines.activate(uid)
             else:
-                self._lines.wake([queue], lambda _wait: True)
+                self._lines.wake([queue])
         return ended
 
     def _release(self, uids: Iterable[str]) -> None:
         """Release the usage of workloads, and let those be tried again that it may help."""
-        queues, hosts = set[str](), set[str]()
+        queues = set[str]()
         for uid in uids:
             workload = self._world.release(uid)
             if workload is None:
@@ -192,11 +193,9 @@ class Drain:
             self._ended.workloads.append(workload)
             self._ended.beside.append(beside)
             queues |= beside
-            hosts |= self._world.hosts_of(workload)
             if workload.evicted:
                 self._wait_again(uid)
-        findings = Findings(self._world.rules(self._now, ()), self._cache.lowest)
-        self._lines.wake(queues, lambda wait: self._world.may_help(wait, hosts, findings))
+        self._lines.wake(queues)
 
     @property
     def _now(self) -> datetime:
@@ -214,7 +213,8 @@ class Drain:
         """Run cycles until nothing starts and nothing new is tried."""
         goes_on = True
         while goes_on:
-            heads = self._lines.heads()
+            findings = Findings(self._world.rules(self._now, ()), self._cache.lowest)
+            heads = self._lines.heads(partial(self._world.may_start, findings=findings))
             if not heads:
                 return
             self.tries += len(heads)
@@ -280,7 +280,7 @@ class Drain:
                 self._wakes_of_queues.add((at, wait.head.queue))
                 heapq.heappush(self._wakes, (at, wait.head.queue, ""))
         if wait.outcome not in KEEPS_CLAIM and self._world.end_claim(wait.head.uid):
-            self._lines.wake(self._world.trees[wait.head.queue], lambda _wait: True)
+            self._lines.wake(self._world.trees[wait.head.queue])
         return self._lines.refuse(wait, self._world.generation, self._cycle)
 
     def _end_early(self, victims: Iterable[Admitted]) -> None:

@@ -23,8 +23,8 @@ OF_SHAPE = frozenset({Outcome.NO_FIT, Outcome.NO_CANDIDATES, Outcome.LEAST})
 
 Place = tuple[int, int, int, int]
 """The place of a workload in its line; a smaller one goes first."""
-MayHelp = Callable[[Wait], bool]
-"""Whether released resources may change the result of a try."""
+MayStart = Callable[[Head, Wait | None], bool]
+"""Whether a try of a workload may have success, after this last try of its shape; None: it is the first one."""
 
 
 class _Entry(NamedTuple):
@@ -44,7 +44,7 @@ class _Shape:
     entries: list[_Entry] = field(default_factory=list)
     is_parked: bool = False
     refusal: Wait | None = None
-    """Why all of them are parked; None: for a reason that any change may end."""
+    """The last try, if it concerned all of them."""
 
 
 @dataclass(slots=True)
@@ -123,12 +123,15 @@ class Lines:
 
     # --- cycles
 
-    def heads(self) -> list[Head]:
-        """Return the first workload of each ClusterQueue."""
-        firsts = [self._first(queue) for queue in self._queues.values()]
+    def heads(self, may_start: MayStart) -> list[Head]:
+        """Return the first workload of each ClusterQueue; shapes that cannot start are parked without a try.
+
+        The first one of a strict line is always tried: it keeps others from what it waits for.
+        """
+        firsts = [self._first(queue, may_start) for queue in self._queues.values()]
         return [self._as_tried(self._members[uid]) for uid in firsts if uid is not None]
 
-    def _first(self, queue: _Queue) -> str | None:
+    def _first(self, queue: _Queue, may_start: MayStart) -> str | None:
         preemptor = self._members.get(queue.preemptor)
         if preemptor is not None and not queue.shapes[preemptor.shape].is_parked:
             return queue.preemptor
@@ -139,7 +142,10 @@ class Lines:
             if first is None:
                 heapq.heappop(queue.fronts)
             elif first.place == place:
-                return first.uid
+                if queue.is_strict or may_start(self._members[first.uid].workload.head, shape.refusal):
+                    shape.refusal = None
+                    return first.uid
+                shape.is_parked = True
             else:
                 heapq.heapreplace(queue.fronts, _Front(first.place, name))
         return None
@@ -204,21 +210,12 @@ class Lines:
         shape.is_parked, shape.refusal = True, wait if wait.outcome in OF_SHAPE else None
         return True
 
-    def wake(self, names: Iterable[str], may_help: MayHelp) -> None:
-        """Let workloads of these ClusterQueues be tried again, except shapes that the release cannot help."""
+    def wake(self, names: Iterable[str]) -> None:
+        """Let the parked workloads of these ClusterQueues be tried again."""
         for queue in [self._queues[name] for name in names if name in self._queues]:
             for name, shape in queue.shapes.items():
-                if not shape.is_parked or (shape.refusal is not None and not may_help(shape.refusal)):
-                    continue
-                shape.is_parked, shape.refusal = False, None
-                first = self._first_of(name, shape)
-                if first is not None:
-                    heapq.heappush(queue.fronts, _Front(first.place, name))
-
-    def ahead_of(self, workload: Waiting) -> Waiting | None:
-        """Return the workload behind which this one waits in a strict line; None: the line is not strict, or it is the
-        first.
-        """
-        queue = self._queues[workload.head.queue]
-        uid = self._first(queue) if queue.is_strict else None
-        return self._members[uid].workload if uid is not None and uid != workload.head.uid else None
+                if shape.is_parked:
+                    shape.is_parked = False
+                    first = self._first_of(name, shape)
+                    if first is not None:
+                        heapq.heappush(queue.fronts, _Front(first.place, name))

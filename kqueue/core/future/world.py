@@ -10,16 +10,26 @@ from datetime import datetime
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains, domains_held, same_hosts
 from kqueue.core.decision import Admit, Preempt, Wait
-from kqueue.core.explain import Blocker, BlockerKind
+from kqueue.core.explain import BlockerKind
 from kqueue.core.planned_state import PlannedState, release
 from kqueue.core.preemption import Findings, Rules, none_may_be_preempted
 from kqueue.core.quota import FlavorResource, TreeCopy
-from kqueue.core.workload import Admitted, Claim, Head, Snapshot
+from kqueue.core.topology.counting import COUNT_MAX, pods_per_domain
+from kqueue.core.topology.request import PodSetRequest, Shape
+from kqueue.core.workload import Admitted, Claim, Head, PodSet, Preempts, QueueSpec, Snapshot
 
 _IN_VAIN = 2
 """The number of preemptions of a workload for the same preemptor after which it is spared by it."""
-_SEARCH_ENDED = frozenset({BlockerKind.NO_CANDIDATES, BlockerKind.NEVER_PREEMPTS})
-"""Blockers that say only that nothing is preempted."""
+_FLAVOR_FAULTS = frozenset(
+    {
+        BlockerKind.FLAVOR_MISSING,
+        BlockerKind.FLAVOR_TAINT,
+        BlockerKind.FLAVOR_LABELS,
+        BlockerKind.FLAVOR_TOPOLOGY,
+        BlockerKind.FLAVOR_CLASS,
+    }
+)
+"""Blockers that do not depend on usage."""
 
 
 class FutureWorld:
@@ -47,6 +57,12 @@ class FutureWorld:
             self.holders.update({holder.uid: holder for holder in workloads.values()})
         self._claims: dict[str, Claim] = {claim.uid: claim for claim in state.snapshot.claims}
         self._preempted = Counter[tuple[str, str]]()
+        self._columns: dict[str, frozenset[FlavorResource]] = {}
+        """All columns of a ClusterQueue."""
+        self._free: dict[tuple[str, str, str], int] = {}
+        """Free quota by ClusterQueue, flavor and resource, until usage changes."""
+        self._room: dict[tuple[str, Shape, str | None], int] = {}
+        """The most pods by flavor, shape and required level, until usage changes."""
         self.generation = 0
         """Rises with each release."""
 
@@ -111,6 +127,7 @@ class FutureWorld:
         self._admitted[head.queue] = {**self._admitted[head.queue], head.key: workload}
         self.holders[head.uid] = workload
         self._claims.pop(head.uid, None)
+        self._changed()
         return workload
 
     def preempt(self, decision: Preempt) -> list[Admitted]:
@@ -144,12 +161,14 @@ class FutureWorld:
         if of_queue is not None and of_queue.get(workload.key) is workload:
             self._admitted[workload.queue] = {key: one for key, one in of_queue.items() if one is not workload}
         self.generation += 1
+        self._changed()
 
     # --- who may use what
 
     def beside(self, workload: Admitted) -> set[str]:
         """Return the ClusterQueues that may use what this workload releases."""
-        helped, hosts = set(self.trees.get(workload.queue, ())), self.hosts_of(workload)
+        helped = set(self.trees.get(workload.queue, ()))
+        hosts = {name for flavor in workload.domains for name in same_hosts(flavor, self._live.topologies)}
         if hosts:
             helped |= {name for name in self._own if not hosts.isdisjoint(self._flavors_of(name))}
         return helped
@@ -158,36 +177,75 @@ class FutureWorld:
         spec = self._live.queues.get(queue)
         return [flavor for group in spec.groups for flavor in group.flavors] if spec is not None else []
 
-    def hosts_of(self, workload: Admitted) -> set[str]:
-        """Return the flavors whose free hosts change with this workload."""
-        return {name for flavor in workload.domains for name in same_hosts(flavor, self._live.topologies)}
+    def may_start(self, head: Head, refused: Wait | None, findings: Findings) -> bool:
+        """Whether a try of the head may have success, by tests that are cheaper than a try and never say no wrongly.
 
-    def may_help(self, refused: Wait, hosts: Collection[str], findings: Findings) -> bool:
-        """Whether the refusal may be over, by cheap tests that never say no wrongly.
-
-        Args:
-            refused: the last try.
-            hosts: flavors whose hosts have changed since.
-            findings: what is known about the present state.
+        They compare what each pod set asks for with all that is free.  `refused` is an earlier try of an equal head;
+        None: there was none.  `findings` are those of the present state.
         """
-        head = refused.head
-        spec = self._live.queues[head.queue]
-        columns = frozenset(
-            FlavorResource(f, r) for group in spec.groups for f in group.flavors for r in group.resources
-        )
-        if not head.never_preempts and not none_may_be_preempted(self._live, head, columns, findings):
+        spec = self._live.queues.get(head.queue)
+        if spec is None or head.replaces is not None:
             return True
-        places: dict[tuple[str, str], bool] = {}
-        for blocker in refused.blockers:
-            if blocker.kind not in _SEARCH_ENDED:
-                at = blocker.pod_set, blocker.flavor
-                places[at] = places.get(at, True) and self._is_over(head, blocker, hosts)
-        return not places or any(places.values())
+        if self._may_preempt(head, spec, findings):
+            return True
+        hopeless = {
+            (blocker.pod_set, blocker.flavor)
+            for blocker in (refused.blockers if refused is not None else ())
+            if blocker.never or blocker.kind in _FLAVOR_FAULTS
+        }
+        return all(self._may_fit(pod_set, spec, hopeless) for pod_set in head.pod_sets)
 
-    def _is_over(self, head: Head, blocker: Blocker, hosts: Collection[str]) -> bool:
-        if blocker.never:
+    def _may_preempt(self, head: Head, spec: QueueSpec, findings: Findings) -> bool:
+        """Whether policies let the head preempt any workload of its tree."""
+        if head.never_preempts or (spec.preempts_own is Preempts.NEVER and spec.reclaims is Preempts.NEVER):
             return False
-        if blocker.kind is BlockerKind.QUOTA:
-            column = FlavorResource(blocker.flavor, blocker.resource)
-            return quota.available(self._live.nodes[head.queue], column) >= blocker.asked
-        return blocker.kind is not BlockerKind.TOPOLOGY or blocker.flavor in hosts
+        columns = self._columns.get(spec.name)
+        if columns is None:
+            columns = self._columns[spec.name] = frozenset(
+                FlavorResource(f, r) for group in spec.groups for f in group.flavors for r in group.resources
+            )
+        return not none_may_be_preempted(self._live, head, columns, findings)
+
+    def _may_fit(self, pod_set: PodSet, spec: QueueSpec, hopeless: Collection[tuple[str, str]]) -> bool:
+        """Whether each group of resources has a flavor with enough free quota and hosts for the fewest pods."""
+        pods = pod_set.min_count or pod_set.request.count
+        for group in spec.groups:
+            asked = [(r, pods * pod_set.quota_requests[r]) for r in group.resources if r in pod_set.quota_requests]
+            if asked and not any(
+                self._has_quota(spec.name, flavor, asked) and self._may_have_room(pod_set, flavor, pods)
+                for flavor in group.flavors
+                if (pod_set.name, flavor) not in hopeless
+            ):
+                return False
+        return True
+
+    def _has_quota(self, queue: str, flavor: str, asked: Iterable[tuple[str, int]]) -> bool:
+        free = self._free
+        for resource, amount in asked:
+            key = queue, flavor, resource
+            if key not in free:
+                free[key] = quota.available(self._live.nodes[queue], FlavorResource(flavor, resource))
+            if amount > 0 and amount > free[key]:
+                return False
+        return True
+
+    def _may_have_room(self, pod_set: PodSet, flavor: str, pods: int) -> bool:
+        """Whether this many pods fit in the best domain of the required level, or in all domains."""
+        request = pod_set.request
+        key = flavor, request.shape, request.topology.required
+        most = self._room.get(key)
+        if most is None:
+            most = self._room[key] = self._most_pods(flavor, request)
+        return most >= pods
+
+    def _most_pods(self, flavor: str, request: PodSetRequest) -> int:
+        view, required = self._live.topologies.get(flavor), request.topology.required
+        if view is None or request.count == 0:
+            return COUNT_MAX
+        fit, levels = pods_per_domain(view.capacity, request.shape), view.tree.levels
+        return int(fit[levels.index(required)].max(initial=0) if required in levels else fit[0].sum())
+
+    def _changed(self) -> None:
+        """Forget what depends on usage."""
+        self._free.clear()
+        self._room.clear()

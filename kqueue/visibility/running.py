@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +14,7 @@ from kqueue.core import quota
 from kqueue.core.charging import counted_in
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import DEFAULT_PROFILE, PodSetRequest, TopologyAssignment
-from kqueue.core.topology.tree import Tree
+from kqueue.core.topology.summary import domains_above_hosts
 from kqueue.core.why.quality import quality_now
 from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
 from kqueue.errors import InvalidObjectError
@@ -111,7 +110,7 @@ class RunningPlaces:
         view = TopologyView(capacity.tree.topology, capacity.tree, capacity.fork())
         shown["topology"] = view.name
         shown["levels"] = self._quality(held, admission, requests, view)
-        domains, lost = _domains(view.tree, where)
+        domains, lost = domains_above_hosts(view.tree, where)
         shown["domains"] = [{"domain": list(path), "pods": pods} for path, pods in domains[:_DOMAINS_SHOWN]]
         if len(domains) > _DOMAINS_SHOWN:
             shown["moreDomains"] = len(domains) - _DOMAINS_SHOWN
@@ -164,19 +163,3 @@ def pods_not_running(pods: Sequence[NotRunning], now: datetime) -> JSON:
     shown["pods"] = [pod.key.partition("/")[2] for pod in pods[:_PODS_NAMED]]
     shown["sentences"] = [{"message": m, "pods": count} for m, count in sentences(pods)[:_SENTENCES]]
     return {"podsNotRunning": shown}
-
-
-def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], Mapping[str, int]]:
-    """Return domains above the lowest level with their pods, and pods by lost host.
-
-    With one level only, the domains are hosts.  A lost host is a lowest domain that is no longer in the tree.
-    """
-    found, lost = Counter[tuple[str, ...]](), Counter[str]()
-    depth = max(1, tree.lowest)
-    for domain in where.domains:
-        leaf = tree.leaf_of(where.named(domain.values))
-        if leaf is None:
-            lost[domain.values[-1]] += domain.count
-        else:
-            found[tree.paths[leaf][:depth]] += domain.count
-    return sorted(found.items()), lost

@@ -40,10 +40,10 @@ from kqueue.core.topology.counting import pods_per_domain
 from kqueue.core.workload import Head, Snapshot
 from kqueue.runtime.list_items import ListItems
 from kqueue.runtime.loop import run
+from kqueue.scheduling.child import without_collector
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import Resync, Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess
-from kqueue.scheduling.joint.worker import without_collector
 from kqueue.state.statistics import StatisticsStore
 from tests.bench._joint_optimum import fewest_split, most_further
 from tests.bench._joint_worlds import GPU, GPUS, NOW, Load, gang, round_input, snapshot_of

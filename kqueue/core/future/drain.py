@@ -11,7 +11,7 @@ run time never ends here.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -26,13 +26,14 @@ from kqueue.core.future.world import FutureWorld
 from kqueue.core.mention import Mention
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.preemption import Findings
+from kqueue.core.topology.result import Path
 from kqueue.core.value import value
-from kqueue.core.workload import Admission, Admitted, Head
+from kqueue.core.workload import Admitted, Head
 
 _LEAVING_SECONDS = 1
 """The time after which a workload is taken to have ended that is evicted already."""
 _NAMED = 20
-"""The largest number of workloads that are named for one start, or for one that is not known."""
+"""The largest number of workloads, or domains, that are named for one start."""
 
 
 class NoStart(StrEnum):
@@ -56,13 +57,17 @@ class PlannedStart:
 
     Args:
         seconds: from now.
-        admission: what it gets.
+        flavors: by pod set, the flavors that it gets.
+        domains: topology domains above the hosts, with pods; at most 20.
+        domain_count: the number of all of these.
         after: the workloads that ended last before it, and released what it may use; at most 20.
         after_count: the number of all of these.
     """
 
     seconds: int
-    admission: Admission
+    flavors: Mapping[str, tuple[str, ...]]
+    domains: tuple[tuple[Path, int], ...] = ()
+    domain_count: int = 0
     after: tuple[Mention, ...] = ()
     after_count: int = 0
 
@@ -267,11 +272,21 @@ class Drain:
         if rest is not None:
             heapq.heappush(self._ends, (self._second + rest, head.uid, number))
         if head.uid in self.asked and head.uid not in self.starts:
-            of_use = zip(self._ended.workloads, self._ended.beside, strict=True)
-            after = [Mention(w.key, w.queue) for w, beside in of_use if head.queue in beside]
-            self.starts[head.uid] = PlannedStart(
-                seconds=self._second, admission=decision.admission, after=tuple(after[:_NAMED]), after_count=len(after)
-            )
+            self.starts[head.uid] = self._first_start(decision)
+
+    def _first_start(self, decision: Admit) -> PlannedStart:
+        queue, pod_sets = decision.head.queue, decision.admission.pod_sets
+        of_use = zip(self._ended.workloads, self._ended.beside, strict=True)
+        after = [Mention(w.key, w.queue) for w, beside in of_use if queue in beside]
+        domains = self._world.domains_of(pod_sets)
+        return PlannedStart(
+            seconds=self._second,
+            flavors={one.name: tuple(sorted(set(one.flavors.values()))) for one in pod_sets},
+            domains=tuple(domains[:_NAMED]),
+            domain_count=len(domains),
+            after=tuple(after[:_NAMED]),
+            after_count=len(after),
+        )
 
     def _follow(self, wait: Wait) -> bool:
         if wait.retry_at is not None:

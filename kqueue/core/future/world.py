@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kqueue.core import quota
-from kqueue.core.charging import charge_domains, domains_held, same_hosts
+from kqueue.core.charging import charge_domains, counted_in, domains_held, same_hosts
 from kqueue.core.decision import Admit, Preempt, Wait
 from kqueue.core.explain import BlockerKind
 from kqueue.core.planned_state import PlannedState, release
@@ -16,7 +16,18 @@ from kqueue.core.preemption import Findings, Rules, none_may_be_preempted
 from kqueue.core.quota import FlavorResource, TreeCopy
 from kqueue.core.topology.counting import COUNT_MAX, pods_per_domain
 from kqueue.core.topology.request import PodSetRequest, Shape
-from kqueue.core.workload import Admitted, Claim, Head, PodSet, Preempts, QueueSpec, Snapshot
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.summary import domains_above_hosts
+from kqueue.core.workload import (
+    Admitted,
+    Claim,
+    Head,
+    PodSet,
+    PodSetAssignment,
+    Preempts,
+    QueueSpec,
+    Snapshot,
+)
 
 _IN_VAIN = 2
 """The number of preemptions of a workload for the same preemptor after which it is spared by it."""
@@ -162,6 +173,15 @@ class FutureWorld:
             self._admitted[workload.queue] = {key: one for key, one in of_queue.items() if one is not workload}
         self.generation += 1
         self._changed()
+
+    def domains_of(self, pod_sets: Iterable[PodSetAssignment]) -> list[tuple[Path, int]]:
+        """Return the domains above the hosts of these pod sets, with their pods."""
+        found = Counter[Path]()
+        for pod_set in pod_sets:
+            view = self._live.topologies.get(counted_in(pod_set, self._live.topologies) or "")
+            if view is not None and pod_set.topology is not None:
+                found.update(dict(domains_above_hosts(view.tree, pod_set.topology)[0]))
+        return sorted(found.items())
 
     # --- who may use what
 

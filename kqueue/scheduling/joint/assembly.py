@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from kqueue.core.joint.running import RunningInput
 from kqueue.core.joint.statistics import NodeStatistics, joined
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
-from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, TopologyView
+from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, Snapshot, TopologyView
 from kqueue.scheduling.joint.frames import (
     CHANGES,
     AdmittedPart,
@@ -73,7 +73,10 @@ class Assembly:
 
         `Resync`: messages were lost, so that another assembly has to begin with nothing.
         """
-        message = pickle.loads(data)
+        return self.follow(pickle.loads(data))
+
+    def follow(self, message: object) -> tuple[int, RoundInput | DefragQuestion] | Resync | None:
+        """Take a message that was read already, as `take` does."""
         self._messages += isinstance(message, CHANGES)
         match message:
             case Ask() as ask:
@@ -180,25 +183,41 @@ class Assembly:
         return self._trees.get(number)
 
     def _asked(self, ask: Ask) -> tuple[int, RoundInput] | Resync:
-        free = {flavor: view.capacity.tables() for flavor, view in self._views.items()}
-        if ask.fingerprint != fingerprint(self._messages, free, self._admitted, self._heads):
+        if not self.has_all(ask.fingerprint):
             return Resync(round=ask.round)
         return ask.round, self._whole(pickle.loads(ask.rest))
 
-    def _whole(self, rest: Rest) -> RoundInput:
+    def has_all(self, expected: int) -> bool:
+        """Whether the fingerprint of what the process has is the one that the manager expects."""
+        free = {flavor: view.capacity.tables() for flavor, view in self._views.items()}
+        return expected == fingerprint(self._messages, free, self._admitted, self._heads)
+
+    def snapshot(self, rest: Snapshot, flavors: Iterable[str], admitted: Iterable[str]) -> Snapshot:
+        """Return the snapshot that was sent without domains and workloads, with those of these flavors and queues."""
         for queue in self._unsorted:  # the order must not depend on the order of changes
             self._admitted[queue] = dict(sorted(self._admitted[queue].items()))
         self._unsorted.clear()
-        self._specs = _same(self._specs, rest.snapshot.queues)
-        self._flavors = _same(self._flavors, rest.snapshot.flavors)
-        self.kept.forget_others(rest.flavors)
-        snapshot = replace(
-            rest.snapshot,
+        self._specs = _same(self._specs, rest.queues)
+        self._flavors = _same(self._flavors, rest.flavors)
+        return replace(
+            rest,
             queues=self._specs,
             flavors=self._flavors,
-            topologies={flavor: self._views[flavor] for flavor in rest.flavors},
-            admitted={queue: dict(self._admitted.get(queue, {})) for queue in rest.admitted},
+            topologies={flavor: self._views[flavor] for flavor in flavors},
+            admitted={queue: dict(self._admitted.get(queue, {})) for queue in admitted},
         )
+
+    def holders(self) -> list[Admitted]:
+        """Return all workloads with usage."""
+        return [workload for of_queue in self._admitted.values() for workload in of_queue.values()]
+
+    def head(self, uid: str) -> Head:
+        """Return a workload that was sent, by its UID."""
+        return self._heads[uid]
+
+    def _whole(self, rest: Rest) -> RoundInput:
+        self.kept.forget_others(rest.flavors)
+        snapshot = self.snapshot(rest.snapshot, rest.flavors, rest.admitted)
         running = RunningInput(checkpoints=self._checkpoints, movable=tuple(self._movable))
         policies = replace(rest.given.policies, statistics=joined(self._measured))
         self._movable, self._checkpoints = [], {}

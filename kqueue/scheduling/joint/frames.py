@@ -30,7 +30,7 @@ from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS, _GANGS, _MEASURED_NODES = 400, 200, 20, 20, 1_000
+_LEAVES, WORKLOADS, _HEADS, _GANGS, _MEASURED_NODES = 400, 200, 20, 20, 1_000
 """Values of one piece: each takes a few milliseconds."""
 
 _WHOLE = 4
@@ -294,7 +294,7 @@ class Sent:
     def changing(self, message: object) -> bytes:
         """Return a message that changes what the process has."""
         self.messages += 1
-        return _dumped(message)
+        return dumped(message)
 
 
 @value(kw_only=True)
@@ -318,7 +318,7 @@ class RoundMessages:
             snapshot=replace(snapshot, topologies={}, admitted={}),
             given=replace(
                 given,
-                state=PlannedState(snapshot=_NOTHING, rules=given.state.rules),
+                state=PlannedState(snapshot=NOTHING, rules=given.state.rules),
                 batch=replace(given.batch, queues={}),
                 solver=None,
                 kept=None,
@@ -331,7 +331,7 @@ class RoundMessages:
         )
         return cls(
             round=number,
-            rest=_dumped(rest),
+            rest=dumped(rest),
             views=held(snapshot.topologies),
             admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
             heads={head.uid: head for heads in queues.values() for head in heads},
@@ -341,23 +341,33 @@ class RoundMessages:
 
     def pieces(self, sent: Sent) -> Iterator[bytes]:
         """Yield the messages to a process that has already what was sent, which is changed."""
-        yield from view_pieces(self.views, sent)
-        for queue in {**sent.admitted, **self.admitted}:
-            new, left = _changes(sent.admitted.setdefault(queue, {}), self.admitted.get(queue, {}))
-            for some, gone_keys in _in_parts(new, left, _WORKLOADS):
-                yield sent.changing(AdmittedPart(queue=queue, workloads=some, gone=gone_keys))
-        heads, no_more = _changes(sent.heads, self.heads)
-        for some_heads, uids in _in_parts(heads, no_more, _HEADS):
-            yield sent.changing(HeadsPart(heads=tuple(some_heads.values()), gone=uids))
-        for gangs in _parts(self.running.movable, _GANGS):
+        yield from state_pieces(self.views, self.admitted, self.heads, sent)
+        for gangs in parts(self.running.movable, _GANGS):
             yield sent.changing(MovablePart(gangs=gangs))
-        for times in _parts(self.running.checkpoints.items(), _WORKLOADS):
+        for times in parts(self.running.checkpoints.items(), WORKLOADS):
             yield sent.changing(CheckpointsPart(of=dict(times)))
         if not self.measured.equals(sent.measured):
             sent.measured = self.measured
             for number, part in enumerate(_measured(self.measured)):
                 yield sent.changing(StatisticsPart(statistics=part, is_first=not number))
-        yield _dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
+        yield dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
+
+
+def state_pieces(
+    views: Mapping[str, Held],
+    admitted: Mapping[str, Mapping[str, Admitted]],
+    heads: Mapping[str, Head],
+    sent: Sent,
+) -> Iterator[bytes]:
+    """Yield the messages that give the process these domains, workloads by ClusterQueue, and heads by UID."""
+    yield from view_pieces(views, sent)
+    for queue in {**sent.admitted, **admitted}:
+        new, left = _changes(sent.admitted.setdefault(queue, {}), admitted.get(queue, {}))
+        for some, gone_keys in _in_parts(new, left, WORKLOADS):
+            yield sent.changing(AdmittedPart(queue=queue, workloads=some, gone=gone_keys))
+    new_heads, no_more = _changes(sent.heads, heads)
+    for some_heads, uids in _in_parts(new_heads, no_more, _HEADS):
+        yield sent.changing(HeadsPart(heads=tuple(some_heads.values()), gone=uids))
 
 
 def pieces(number: int, given: RoundInput, sent: Sent) -> Iterator[bytes]:
@@ -373,9 +383,9 @@ def search_pieces(number: int, question: DefragQuestion, sent: Sent) -> Iterator
     for flavor, one in held(question.topologies).items():
         yield from _tree_pieces(flavor, one[0].tree, sent)
         yield sent.changing(SearchCapacity(capacity=_capacity(flavor, one, sent)))
-    for gangs in _parts(question.running, _GANGS):
+    for gangs in parts(question.running, _GANGS):
         yield sent.changing(GangsPart(gangs=gangs))
-    yield _dumped(Defragment(search=number, goal=question.goal, settings=question.settings, messages=sent.messages))
+    yield dumped(Defragment(search=number, goal=question.goal, settings=question.settings, messages=sent.messages))
 
 
 def held(topologies: Mapping[str, TopologyView]) -> dict[str, Held]:
@@ -422,7 +432,7 @@ def _tree_pieces(flavor: str, tree: Tree, sent: Sent) -> Iterator[bytes]:
     else:
         begins = TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
         yield sent.changing(begins)
-        for some in _parts(tree.leaves, _LEAVES):
+        for some in parts(tree.leaves, _LEAVES):
             yield sent.changing(Leaves(number=number, leaves=some))
 
 
@@ -486,23 +496,24 @@ def _changes(known: dict[str, T], now: Mapping[str, T]) -> tuple[dict[str, T], l
 
 def _in_parts(new: Mapping[str, T], gone: Sequence[str], size: int) -> Iterator[tuple[dict[str, T], tuple[str, ...]]]:
     """Yield the changes in parts: first what is new, then what is gone."""
-    for some in _parts(new.items(), size):
+    for some in parts(new.items(), size):
         yield dict(some), ()
-    for keys in _parts(gone, size * 10):
+    for keys in parts(gone, size * 10):
         yield {}, keys
 
 
-_NOTHING = Snapshot(queues={}, nodes={}, flavors={}, topologies={})
+NOTHING = Snapshot(queues={}, nodes={}, flavors={}, topologies={})
 
 
-def _parts(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+def parts(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
     """Yield the values in tuples of at most this size."""
     rest = iter(values)
     while some := tuple(islice(rest, size)):
         yield some
 
 
-def _dumped(message: object) -> bytes:
+def dumped(message: object) -> bytes:
+    """Return a message in the form in which it is sent."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -511,5 +522,5 @@ def _measured(use: NodeStatistics) -> Iterator[NodeStatistics]:
     for begin in range(0, len(use.nodes) or 1, _MEASURED_NODES):
         some = slice(begin, begin + _MEASURED_NODES)
         yield NodeStatistics(use.nodes[some], use.samples[:, :, some], {})
-    for means in _parts(use.means.items(), _MEASURED_NODES):
+    for means in parts(use.means.items(), _MEASURED_NODES):
         yield NodeStatistics(means=dict(means))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -14,8 +13,8 @@ from kqueue.core.joint.answer import PlanAnswer
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.round import RoundInput
+from kqueue.scheduling.child import ChildProcess
 from kqueue.scheduling.joint.frames import Defragmented, Resync, RoundFailed, RoundMessages, Sent, search_pieces
-from kqueue.scheduling.joint.worker import LENGTH
 
 _MODULE = "kqueue.scheduling.joint.worker"
 
@@ -51,20 +50,18 @@ class RoundPlanner(Protocol):
         ...
 
 
-class PlanningProcess:
+class PlanningProcess(ChildProcess):
     """A child process, which is started with the first round or search, and again after it has failed.
 
     It does one thing at a time: a round that begins while a search is under way waits for its answer in `get_ready`.
     """
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        super().__init__(_MODULE)
         self._sent = Sent()
         self._turn = asyncio.Lock()
         """Held by the round or the search that the process works on."""
         self._searches = 0
-        self.starts = 0
-        """How often a process was started."""
         self.resyncs = 0
         """How often a process had something else than it should have, and got everything anew."""
         self.on_gains: Callable[[MigrationAnswer], None] = lambda _answer: None
@@ -77,16 +74,11 @@ class PlanningProcess:
             await self._start()
 
     async def _start(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            return
-        self._sent = Sent()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", _MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-            )
+            if await self._start_anew():
+                self._sent = Sent()
         except OSError as e:
             raise RoundFailedError(f"the planning process does not start: {e}") from e
-        self.starts += 1
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """Return the plan of a round; see `RoundPlanner`."""
@@ -157,25 +149,9 @@ class PlanningProcess:
             if isinstance(answer, MigrationAnswer) and answer.round == number:
                 self.on_gains(answer)
 
-    async def _send(self, process: asyncio.subprocess.Process, data: bytes) -> None:
-        assert process.stdin is not None
-        process.stdin.write(len(data).to_bytes(LENGTH, "big") + data)
-        await process.stdin.drain()
-        await asyncio.sleep(0)
-
-    async def _answer(self, process: asyncio.subprocess.Process) -> object:
-        assert process.stdout is not None
-        size = int.from_bytes(await process.stdout.readexactly(LENGTH), "big")
-        return pickle.loads(await process.stdout.readexactly(size))
-
     async def stop(self) -> None:
         """Kill the process, which keeps nothing that is worth saving."""
         late, self._late = self._late, None
         if late is not None:
             late.cancel()
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        await super().stop()

@@ -6,12 +6,9 @@ no API server and no configuration file.
 
 from __future__ import annotations
 
-import gc
-import pickle
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
@@ -25,6 +22,7 @@ from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.topology.placers import place_joint_by
 from kqueue.isolation import isolated
+from kqueue.scheduling.child import read, without_collector, write_value
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.extensions import load_policies
 from kqueue.scheduling.joint.frames import Defragmented, Resync, RoundFailed
@@ -32,8 +30,6 @@ from kqueue.scheduling.stopwatch import Stopwatch
 
 _AUDIT_EVERY = 64
 """Rounds from one check of kept tables to the next."""
-LENGTH = 4
-"""Bytes of the length before each message, the first one the most significant."""
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
@@ -43,26 +39,12 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
         asked = assembly.take(data)
         if isinstance(asked, Resync):
             assembly = Assembly()
-            write(target, pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL))
+            write_value(target, asked)
         elif asked is not None:
             number, given = asked
             with without_collector():
                 for answer in answered(number, given, find):
-                    write(target, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Leave the collector of cycles off while a round is planned: a plan has next to none, and looking for them costs a
-    tenth of a large round.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+                    write_value(target, answer)
 
 
 def answered(
@@ -119,22 +101,6 @@ def _failed(number: int, answer: list[RoundFailed], error: Exception) -> None:
 
 def _unknown(number: int, answer: list[MigrationAnswer], error: Exception) -> None:
     answer.append(MigrationAnswer(round=number, problem=f"{type(error).__name__}: {error}"))
-
-
-def read(source: BinaryIO) -> bytes | None:
-    """Return the next message; None: the source has ended."""
-    head = source.read(LENGTH)
-    if len(head) < LENGTH:
-        return None
-    size = int.from_bytes(head, "big")
-    data = source.read(size)
-    return data if len(data) == size else None
-
-
-def write(target: BinaryIO, data: bytes) -> None:
-    """Write a message."""
-    target.write(len(data).to_bytes(LENGTH, "big") + data)
-    target.flush()
 
 
 if __name__ == "__main__":

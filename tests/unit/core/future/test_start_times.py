@@ -95,10 +95,8 @@ def test_a_required_rack_waits_for_a_whole_rack() -> None:
     found = start_times(ask(two_racks(), running, bound))
     start = found.of["bound"].earlier
     assert start is not None
-    assert start.seconds == 100
-    (pod_set,) = start.admission.pod_sets
-    assert pod_set.topology is not None
-    assert pod_set.count == 4
+    assert (start.seconds, start.domains, start.domain_count) == (100, ((("b0", "b0-r0"), 4),), 1)
+    assert start.flavors == {"main": ("gpu",)}
     unbound = [waits(make_head("unbound", pods=3, required=None, preferred="rack"), 60)]
     assert starts(two_racks(), running, unbound) == {"unbound": (0, 0)}
 

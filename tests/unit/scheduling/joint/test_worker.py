@@ -21,11 +21,11 @@ from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.running import RunningInput
+from kqueue.scheduling.child import read, write
 from kqueue.scheduling.joint import worker
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import Resync, RoundFailed, Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
-from kqueue.scheduling.joint.worker import read, write
 from tests.unit.core.joint.test_migration import FOUR, asked, crowded
 from tests.unit.core.joint.test_never_worse import drawn
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sources:
+class Sources:
     """The state of this process that explanations and placements read."""
 
     known: Known
@@ -37,7 +37,7 @@ class _Sources:
 
 def make_explainer(operator: Operator) -> WorkloadExplainer:
     """Return an explainer that reads the state of this process."""
-    sources = _sources(operator)
+    sources = sources_of(operator)
     return WorkloadExplainer(
         known=sources.known,
         planning=sources.planning,
@@ -60,7 +60,7 @@ def make_cluster_explainer(operator: Operator) -> ClusterExplainer:
 
 def make_placements(operator: Operator) -> PlacementView:
     """Return the view that says how a workload of another cluster would stand here."""
-    sources, order = _sources(operator), rules.loop_settings(operator.config, operator.timings).queue_order
+    sources, order = sources_of(operator), rules.loop_settings(operator.config, operator.timings).queue_order
     return PlacementView(
         known=sources.known,
         planning=sources.planning,
@@ -71,7 +71,8 @@ def make_placements(operator: Operator) -> PlacementView:
     )
 
 
-def _sources(operator: Operator) -> _Sources:
+def sources_of(operator: Operator) -> Sources:
+    """Return what explanations, placements and start times read in this process."""
     manager, watches, loop = operator.manager, operator.watches, operator.loop
     proposals = proposal_source(operator)
     settings = rules.loop_settings(operator.config, operator.timings)
@@ -95,7 +96,7 @@ def _sources(operator: Operator) -> _Sources:
         served = [watch.age() for watch in watches.all() if not watch.missing]
         return max(served, default=0.0)
 
-    return _Sources(
+    return Sources(
         known=Known(
             workloads=watches.workloads.store,
             local_queues=watches.local_queues.store,

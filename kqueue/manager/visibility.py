@@ -20,11 +20,12 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
 from kqueue.jobs.gang.overview import KIND as GANG
-from kqueue.manager.explaining import make_cluster_explainer, make_placements
+from kqueue.manager.explaining import make_cluster_explainer, make_placements, sources_of
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.manager.proposals import proposal_source
+from kqueue.manager.start_times import make_start_times
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
@@ -40,6 +41,7 @@ from kqueue.visibility import (
     joint_rounds,
     queue_quotas,
     queue_summaries,
+    start_times,
     topology_maps,
     topology_summaries,
 )
@@ -57,6 +59,7 @@ from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
 from kqueue.visibility.running import RunningPlaces
 from kqueue.visibility.server import VisibilityServer
+from kqueue.visibility.start_times import StartTimeViews
 from kqueue.visibility.topology_maps import TopologyMaps
 from kqueue.visibility.topology_summaries import TopologySummaries
 
@@ -114,6 +117,7 @@ def catalog_of(operator: Operator) -> Catalog:
                     view=view,
                 )
             )
+    starts = _add_start_times(catalog, operator, pending)
     catalog.add(
         CatalogResource(
             group=names.KQUEUE_VISIBILITY_GROUP,
@@ -122,7 +126,7 @@ def catalog_of(operator: Operator) -> Catalog:
             subresource="explanation",
             namespaced=True,
             kind=EXPLANATION,
-            view=make_cluster_explainer(operator).view,
+            view=starts.explained(make_cluster_explainer(operator).view),
         )
     )
     catalog.add(
@@ -141,6 +145,24 @@ def catalog_of(operator: Operator) -> Catalog:
     _add_gangs(catalog, operator, pending)
     _add_joint(catalog, operator)
     return catalog
+
+
+def _add_start_times(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> StartTimeViews:
+    views = make_start_times(operator, sources_of(operator), pending)
+    catalog.on_stop.append(views.stop)
+    for namespaced in (True, False):
+        catalog.add(
+            CatalogResource(
+                group=names.KQUEUE_VISIBILITY_GROUP,
+                version=OUR_VERSION,
+                name="starttimes",
+                kind=start_times.LIST_KIND,
+                view=views.every,
+                namespaced=namespaced,
+                is_list=True,
+            )
+        )
+    return views
 
 
 def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> None:
@@ -296,6 +318,8 @@ async def visibility(
     )
     server.listen(endpoint.host, endpoint.port)
     async with contextlib.AsyncExitStack() as stack:
+        for stop in catalog.on_stop:
+            stack.push_async_callback(stop)
         stack.push_async_callback(server.stop)
         made = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-visibility-")))
         service = _Service(endpoint=endpoint, server=server, catalog=catalog, made=made)

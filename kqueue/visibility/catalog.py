@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -99,6 +99,8 @@ class Catalog:
 
     def __init__(self, resources: Iterable[CatalogResource] = ()) -> None:
         self._resources: dict[_Place, CatalogResource] = {}
+        self.on_stop: list[Callable[[], Awaitable[None]]] = []
+        """Called when the server has stopped."""
         for resource in resources:
             self.add(resource)
 

@@ -71,6 +71,9 @@ class Bounds:
     workloads: int = 10_000
 
 
+DEFAULT_BOUNDS = Bounds()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartQuestion:
     """The question when waiting workloads start.
@@ -87,4 +90,4 @@ class StartQuestion:
     running: Mapping[str, Running] = field(default_factory=dict)
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = DEFAULT_BOUNDS

@@ -1,0 +1,152 @@
+"""Reads the question for start times from the state of this process, in short steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.decision import ALL_LOOKS, SecondLooks
+from kqueue.core.future.question import DEFAULT_BOUNDS, Bounds, Line, Running, StartQuestion, Waiting
+from kqueue.core.future.run_time import RunTime
+from kqueue.core.ordering import DEFAULT_RULES, OrderRules
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.workload import Admitted, Preempts
+from kqueue.errors import InvalidObjectError
+from kqueue.model.pending import Pending
+from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.sources import Known, PlanningSource
+from kqueue.visibility.workload_state import Hindrance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRules:
+    """The settings of the scheduling loop that a drain follows."""
+
+    order: OrderRules = DEFAULT_RULES
+    looks: SecondLooks = ALL_LOOKS
+    bounds: Bounds = DEFAULT_BOUNDS
+
+
+class StartQuestions:
+    """Reads questions."""
+
+    def __init__(
+        self,
+        *,
+        known: Known,
+        planning: PlanningSource,
+        pending: PendingWorkloads,
+        held_back: Callable[[wire.Workload], Iterable[Hindrance]],
+        run_time_of: Callable[[wire.Workload], RunTime],
+        rules: DrainRules,
+    ) -> None:
+        """`held_back` returns the reasons that keep a Workload out of its queue."""
+        self._known, self._planning, self._pending = known, planning, pending
+        self._held_back, self._run_time_of, self._rules = held_back, run_time_of, rules
+
+    async def read(self, now: datetime, pace: RequestPace) -> tuple[StartQuestion, dict[str, str]]:
+        """Return the question for all waiting workloads, and the keys of all workloads by UID.
+
+        Workloads that are admitted while others are read count as running.
+        """
+        cache = self._known.cache
+        lines = [line async for line in self._lines(now, pace)]
+        preempting = self._with_preemption([queue for queue, _ in lines])
+        again: dict[str, Waiting] = {}
+        for workload in cache.held.views():
+            if workload.queue in preempting and (waits := self._waits_again(workload, now)) is not None:
+                again[workload.uid] = waits
+            await pace.step()
+        for steps in (cache.ledger.build_steps(), cache.held.view_steps()):
+            for _ in steps:
+                await pace.step()
+        # no event is handled from here on
+        holders = cache.held.views()
+        running: dict[str, Running] = {}
+        for workload in holders:
+            running[workload.uid] = self._running(workload, now, again.get(workload.uid))
+        queues = [queue for queue, _ in lines if cache.quota.queue_spec(queue) is not None]
+        waiting = {queue: tuple(w for w in some if w.head.uid not in running) for queue, some in lines}
+        uids = [one.head.uid for some in waiting.values() for one in some]
+        question = StartQuestion(
+            state=PlannedState(
+                snapshot=cache.snapshot(queues, self._planning.claims()),
+                rules=self._planning.rules(now, uids),
+                holders=holders,
+            ),
+            lines=tuple(
+                Line(queue=queue, is_strict=self._known.queues.is_strict(queue), workloads=waiting[queue])
+                for queue in queues
+            ),
+            running=running,
+            order=self._rules.order,
+            looks=self._rules.looks,
+            bounds=self._rules.bounds,
+        )
+        keys = {one.head.uid: one.head.key for some in waiting.values() for one in some}
+        return question, {**keys, **{uid: one.head.key for uid, one in again.items()}}
+
+    async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[Waiting]]]:
+        queues, quota = self._known.queues, self._known.cache.quota
+        left = self._rules.bounds.workloads
+        for queue in queues.names():
+            if quota.queue_spec(queue) is None or quota.inactive(queue) is not None:
+                continue
+            found: list[Waiting] = []
+            for place in (await self._pending.places(queue))[:left]:
+                await pace.step()
+                waiting = self._waiting(place.item, queue, now)
+                if waiting is not None:
+                    found.append(waiting)
+            yield queue, found
+
+    def _waiting(self, item: Pending, queue: str, now: datetime) -> Waiting | None:
+        """Return a waiting workload; None: it is gone, or its requests cannot be read."""
+        obj = self._known.workloads.get(item.key)
+        if obj is None or obj.metadata.uid != item.uid:
+            return None
+        try:
+            head = self._planning.heads.make(obj, item, queue=queue, now=now)
+        except InvalidObjectError:
+            return None
+        held = item.on_hold or self._planning.is_parent(obj) or any(True for _ in self._held_back(obj))
+        return Waiting(
+            head=head,
+            run_time=self._run_time_of(obj),
+            shape=item.shape,
+            not_before=item.not_before,
+            on_hold=held,
+        )
+
+    def _waits_again(self, workload: Admitted, now: datetime) -> Waiting | None:
+        """Return a running workload as it waits after a preemption; None: it does not wait then."""
+        obj = self._known.workloads.get(workload.key)
+        if obj is None or obj.metadata.uid != workload.uid or not obj.spec.active or model.is_over(obj):
+            return None
+        try:
+            head = self._planning.heads.make(obj, None, queue=workload.queue, now=now)
+        except InvalidObjectError:
+            return None
+        return Waiting(head=replace(head, replaces=None), run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
+
+    def _running(self, workload: Admitted, now: datetime, waits_as: Waiting | None) -> Running:
+        obj = self._known.workloads.get(workload.key)
+        if obj is None or obj.metadata.uid != workload.uid:
+            return Running()
+        since = model.since(obj, names.CONDITION_ADMITTED)
+        elapsed = max(0, int((now - since).total_seconds())) if since is not None else 0
+        return Running(run_time=self._run_time_of(obj), elapsed=elapsed, waits_as=waits_as)
+
+    def _with_preemption(self, queues: Iterable[str]) -> set[str]:
+        """Return the ClusterQueues in whose trees workloads may be preempted."""
+        quota, found = self._known.cache.quota, set[str]()
+        for queue in queues:
+            spec = quota.queue_spec(queue)
+            if spec is not None and (spec.preempts_own, spec.reclaims) != (Preempts.NEVER, Preempts.NEVER):
+                found |= {queue, *quota.tree_of(queue)}
+        return found

@@ -1,0 +1,305 @@
+"""Start times of waiting workloads: the view `starttimes`, and the part `pending.startTime` of explanations.
+
+    GET namespaces/NS/starttimes        the workloads of a namespace
+    GET starttimes                      those of all namespaces that the user may read
+
+The times are computed in a child process, at most every 30 seconds, and only when somebody asks.  A user sees the
+workloads of namespaces whose Workloads the user may read; others are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from kqueue.clock import Clock, utc_text
+from kqueue.core.future.drain import NoStart, NotPlanned
+from kqueue.core.future.question import StartQuestion
+from kqueue.core.future.start_times import Assumptions, StartTimes
+from kqueue.core.mention import Mention
+from kqueue.errors import TooManyRequestsError
+from kqueue.isolation import isolated
+from kqueue.runtime.deadline import within
+from kqueue.runtime.store import object_key
+from kqueue.scheduling.future.process import StartsFailedError
+from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.params import only
+from kqueue.visibility.question import JSON, AuthorizedQuestion, View
+from kqueue.visibility.start_question import StartQuestions
+
+_log = structlog.get_logger(__name__)
+
+LIST_KIND = "StartTimeList"
+RENEWED_AFTER, KEPT_FOR = 30.0, 120.0
+"""Seconds after which an answer is computed anew when somebody asks, and for which it is given meanwhile."""
+_WAIT_OF_EXPLANATIONS = 2.0
+"""Seconds for which an explanation waits for start times."""
+_IDLE_SECONDS = 600.0
+"""The time without a question after which the child process ends, which holds a copy of the state."""
+
+
+class StartComputer(Protocol):
+    """Computes start times beside the event loop."""
+
+    async def ask(self, question: StartQuestion) -> StartTimes:
+        """Return the start times.  Raises StartsFailedError: there are none."""
+        ...
+
+    async def stop(self) -> None:
+        """End what the next question starts anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Start times as of a moment.
+
+    Args:
+        uids: the UIDs of the workloads, by namespace/name.
+        queues: the ClusterQueues of workloads that wait in one, by UID; a workload that leaves its hosts is in none.
+        strict: the ClusterQueues with StrictFIFO.
+    """
+
+    at: datetime
+    computed: float
+    found: StartTimes
+    uids: Mapping[str, str]
+    queues: Mapping[str, str]
+    strict: frozenset[str]
+
+
+class StartTimesSource:
+    """Start times, computed at a bounded rate."""
+
+    def __init__(self, questions: StartQuestions, computer: StartComputer, *, clock: Clock) -> None:
+        self._questions, self._computer, self._clock = questions, computer, clock
+        self._answer: Answer | None = None
+        self._failure = ""
+        self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
+        self._work: asyncio.Task[None] | None = None
+        self._idle: asyncio.Task[None] | None = None
+
+    async def current(self) -> Answer:
+        """Return start times that are not older than two minutes; older than 30 seconds, they are renewed meanwhile.
+
+        Raises:
+            TooManyRequestsError: they could not be computed, and are not tried again before 30 seconds are over.
+        """
+        now = self._asked_at = self._clock.monotonic()
+        if self._answer is None or now - self._answer.computed >= RENEWED_AFTER:
+            self._begin(now)
+        if self._answer is None or now - self._answer.computed > KEPT_FOR:
+            if self._work is not None:
+                await asyncio.shield(self._work)
+            if self._answer is None or self._failure:
+                raise TooManyRequestsError(
+                    f"start times are not known now: {self._failure or 'none were computed'}; try again",
+                    status=429,
+                    retry_after=int(RENEWED_AFTER),
+                )
+        return self._answer
+
+    def _begin(self, now: float) -> None:
+        if self._work is None and now - self._begun_at >= RENEWED_AFTER:
+            self._begun_at = now
+            self._work = asyncio.get_running_loop().create_task(self._compute(), name="start times")
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_task(self._end_when_idle(), name="start times are idle")
+
+    async def _compute(self) -> None:
+        with isolated() as work:
+            self._answer, self._failure = await self._computed(), ""
+        self._work = None
+        if work.error is None:
+            return
+        self._failure = str(work.error)
+        known = isinstance(work.error, StartsFailedError)
+        _log.warning(
+            "start times could not be computed, they are tried again when asked for",
+            error=self._failure,
+            exc_info=None if known else work.error,
+        )
+
+    async def _computed(self) -> Answer:
+        at = self._clock.now()
+        question, keys = await self._questions.read(at, RequestPace(self._clock))
+        found = await self._computer.ask(question)
+        return Answer(
+            at=at,
+            computed=self._clock.monotonic(),
+            found=found,
+            uids={key: uid for uid, key in keys.items() if uid in found.of},
+            queues={one.head.uid: line.queue for line in question.lines for one in line.workloads},
+            strict=frozenset(line.queue for line in question.lines if line.is_strict),
+        )
+
+    async def _end_when_idle(self) -> None:
+        while (left := self._asked_at + _IDLE_SECONDS - self._clock.monotonic()) > 0 or self._work is not None:
+            await self._clock.sleep(max(left, 1.0))
+        self._idle = None
+        await self._computer.stop()
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        for task in (self._work, self._idle):
+            if task is not None:
+                task.cancel()
+        self._work = self._idle = None
+        await self._computer.stop()
+
+
+class StartTimeViews:
+    """Answers with start times."""
+
+    def __init__(self, source: StartTimesSource, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+
+    async def every(self, asked: AuthorizedQuestion) -> JSON:
+        """Return the start times of a namespace, or of all that the user may read, by ClusterQueue in its order.
+
+        Raises:
+            ConfigError: a parameter cannot be read.
+            TooManyRequestsError: there are none now.
+        """
+        only(asked.params)
+        answer, pace, may = await self._source.current(), RequestPace(self._clock), _Reader(asked)
+        items, hidden = list[JSON](), 0
+        for key, uid in answer.uids.items():
+            await pace.step()
+            namespace, _, name = key.partition("/")
+            if asked.namespace not in ("", namespace):
+                continue
+            if not await may.read(namespace):
+                hidden += 1
+                continue
+            shown: JSON = {"metadata": {"namespace": namespace, "name": name}}
+            if uid in answer.queues:
+                shown["clusterQueue"] = answer.queues[uid]
+            items.append({**shown, "startTime": await shown_start(uid, answer, may)})
+        return {
+            "kind": LIST_KIND,
+            "metadata": {},
+            **_head(answer),
+            "items": items,
+            "hidden": hidden if not asked.namespace else 0,
+        }
+
+    async def stop(self) -> None:
+        """End what computes start times."""
+        await self._source.stop()
+
+    def explained(self, explain: View) -> View:
+        """Return the view of explanations with `pending.startTime`."""
+
+        async def view(asked: AuthorizedQuestion) -> JSON:
+            shown = await explain(asked)
+            pending = shown.get("pending")
+            if pending is not None:
+                pending["startTime"] = await self._part(asked)
+            return shown
+
+        return view
+
+    async def _part(self, asked: AuthorizedQuestion) -> JSON:
+        try:
+            answer = await within(self._clock, _WAIT_OF_EXPLANATIONS, self._source.current())
+        except TimeoutError:
+            return {"known": False, "message": "start times are being computed; ask again in some seconds"}
+        except TooManyRequestsError as e:
+            return {"known": False, "message": str(e)}
+        uid = answer.uids.get(object_key(asked.namespace, asked.name))
+        if uid is None:
+            return {"known": False, "message": f"it did not wait in a queue at {utc_text(answer.at)}; ask again later"}
+        return {**await shown_start(uid, answer, _Reader(asked)), **_head(answer)}
+
+
+class _Reader:
+    """The namespaces that a user may read, for one answer."""
+
+    def __init__(self, asked: AuthorizedQuestion) -> None:
+        self._asked, self._known = asked, dict[str, bool]()
+
+    async def read(self, namespace: str) -> bool:
+        """Whether the user may read the Workloads of a namespace; empty: of all."""
+        if namespace not in self._known:
+            self._known[namespace] = await self._asked.reads(namespace)
+        return self._known[namespace]
+
+
+async def shown_start(uid: str, answer: Answer, may: _Reader) -> JSON:
+    """Return the start time of a workload of the answer as JSON."""
+    start, queue = answer.found.of[uid], answer.queues.get(uid)
+    shown: JSON = {"known": start.earlier is not None}
+    first = start.earlier
+    if first is not None:
+        shown |= _time("p50", answer.at, first.seconds)
+        shown["flavors"] = {name: list(flavors) for name, flavors in first.flavors.items()}
+        if first.domains:
+            shown["domains"] = [{"domain": list(path), "pods": pods} for path, pods in first.domains]
+            if first.domain_count > len(first.domains):
+                shown["moreDomains"] = first.domain_count - len(first.domains)
+        if first.after_count:
+            shown["after"] = await _workloads(first.after, first.after_count, may)
+    if start.later is not None:
+        shown |= _time("p90", answer.at, start.later.seconds)
+    if start.reason is not None:
+        shown["reason"] = str(start.reason.reason)
+        shown["message"] = _sentence(start.reason, answer.found.assumptions.horizon)
+        if start.reason.count:
+            shown["unknown"] = await _workloads(start.reason.workloads, start.reason.count, may)
+    if queue is not None:
+        shown["strategy"] = "StrictFIFO" if queue in answer.strict else "BestEffortFIFO"
+    return shown
+
+
+def _time(name: str, at: datetime, seconds: int) -> JSON:
+    return {name: utc_text(at + timedelta(seconds=seconds)), f"{name}Seconds": seconds}
+
+
+async def _workloads(some: Iterable[Mention], count: int, may: _Reader) -> JSON:
+    """Return the workloads that the user may read by name, and the number of all others."""
+    named = [one.key for one in some if await may.read(one.namespace)]
+    return {"workloads": named, "others": count - len(named)}
+
+
+def _sentence(why: NotPlanned, horizon: int) -> str:
+    match why.reason:
+        case NoStart.UNKNOWN_RUN_TIMES:
+            noun = "workload has" if why.count == 1 else "workloads have"
+            return f"{why.count} {noun} no known run time"
+        case NoStart.BEYOND_HORIZON:
+            return f"it does not start within {horizon // 3600} h"
+        case NoStart.NOT_IN_SIGHT:
+            return "it does not start even when all running workloads have ended; see the blockers"
+        case NoStart.ON_HOLD:
+            return "it is held back"
+        case NoStart.NOT_COMPUTED:
+            return "the computation has reached its limit before"
+    raise AssertionError(why.reason)
+
+
+def _head(answer: Answer) -> JSON:
+    """Return what all start times of an answer share."""
+    return {
+        "generatedAt": utc_text(answer.at),
+        "complete": answer.found.is_complete,
+        "assumptions": {
+            **_assumptions(answer.found.assumptions),
+            "arrivals": "no workload arrives, and nothing is changed",
+        },
+    }
+
+
+def _assumptions(known: Assumptions) -> JSON:
+    return {
+        "horizonSeconds": known.horizon,
+        "running": {str(source): count for source, count in sorted(known.running.items())},
+        "waiting": {str(source): count for source, count in sorted(known.waiting.items())},
+        "outlived": known.outlived,
+        "unknown": known.unknown,
+    }

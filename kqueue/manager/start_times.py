@@ -26,10 +26,10 @@ def promised(obj: wire.Workload) -> RunTime:
     return RunTime(p50=left, p90=left, promised=left, source=RunTimeSource.PROMISED)
 
 
-def make_start_times(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartTimeViews:
-    """Return the views; the child process starts with the first question."""
+def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartQuestions:
+    """Return what reads questions for start times from the state of this process."""
     settings = rules.loop_settings(operator.config, operator.timings)
-    questions = StartQuestions(
+    return StartQuestions(
         known=sources.known,
         planning=sources.planning,
         pending=pending,
@@ -37,5 +37,9 @@ def make_start_times(operator: Operator, sources: Sources, pending: PendingWorkl
         run_time_of=promised,
         rules=DrainRules(order=settings.order, looks=settings.looks),
     )
-    source = StartTimesSource(questions, StartTimesProcess(), clock=operator.clock)
+
+
+def make_start_times(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartTimeViews:
+    """Return the views; the child process starts with the first question."""
+    source = StartTimesSource(make_questions(operator, sources, pending), StartTimesProcess(), clock=operator.clock)
     return StartTimeViews(source, operator.clock)

@@ -1,0 +1,164 @@
+"""`future/*`: start times of 1,000 gangs that wait for 2,560 hosts of eight GPUs, all of which are taken.
+
+Gangs of four hosts run in all 160 racks of 16 hosts; the waiting ones have 24 forms, from 2 to 16 pods, within a rack or a
+block, in four ClusterQueues of a cohort.  Run times are drawn from 10 minutes to 10 hours; p90 is twice p50.
+`ms` is processor time of one core for both drains, `stall_ms` the longest time for which the event loop is held while
+the child process gets the question and gives the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+
+from kqueue.clock import SystemClock
+from kqueue.core import quota
+from kqueue.core.future.question import Line, Running, StartQuestion, Waiting
+from kqueue.core.future.run_time import RunTime, RunTimeSource
+from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.preemption import Rules
+from kqueue.core.quota import FlavorResource, Quota, QuotaNode
+from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, TopologyRequest, Tree
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, ResourceGroup, Snapshot, TopologyView
+from kqueue.runtime.loop import run
+from kqueue.scheduling.child import without_collector
+from kqueue.scheduling.future.process import StartTimesProcess
+from tests.bench._joint_worlds import GPU, GPUS, NOW, gang
+from tests.bench._loop import LoopLag
+from tests.bench.table import Figure, Row, at_most, check
+
+BLOCKS, RACKS, HOSTS = 10, 16, 16
+QUEUES, WAITING, FORMS, RUNNING_HOSTS = 4, 1_000, 24, 4
+COLUMN = FlavorResource("gpu", GPU)
+
+
+def _tree() -> Tree:
+    """Blocks of racks of hosts."""
+    leaves = []
+    for block in range(BLOCKS):
+        for rack in range(RACKS):
+            for host in range(HOSTS):
+                path = (f"b{block}", f"b{block}-r{rack:02}", f"b{block}-r{rack:02}-h{host:02}")
+                labels = dict(zip(("block", "rack", HOSTNAME), path, strict=True))
+                node = NodeFacts(name=path[-1], labels=labels, allocatable={GPU: GPUS, "pods": 110})
+                leaves.append(Leaf(path, (node,)))
+    return Tree(topology="dc", levels=("block", "rack", HOSTNAME), leaves=leaves)
+
+
+def _run_time(chance: random.Random) -> RunTime:
+    half = chance.randint(600, 36_000)
+    return RunTime(p50=half, p90=2 * half, source=RunTimeSource.LEARNED, samples=20)
+
+
+@cache
+def question() -> StartQuestion:
+    """The state, and the gangs that wait."""
+    chance, tree = random.Random(5), _tree()
+    capacity, nodes, names = Capacity.of(tree), dict[str, QuotaNode](), [f"q{n}" for n in range(QUEUES)]
+    root = QuotaNode("all", is_cohort=True)
+    for name in names:
+        nodes[name] = QuotaNode(name, quotas={COLUMN: Quota(len(tree) * GPUS // QUEUES)}, parent=root)
+        root.children.append(nodes[name])
+    admitted: dict[str, dict[str, Admitted]] = {name: {} for name in names}
+    for number, first in enumerate(range(0, len(tree), RUNNING_HOSTS)):
+        paths = tree.paths[first : first + RUNNING_HOSTS]
+        usage = tuple(DomainUsage((path[-1],), {GPU: GPUS}, 1) for path in paths)
+        capacity.charge(usage)
+        name = names[number % QUEUES]
+        admitted[name][f"default/r{number}"] = Admitted(
+            key=f"default/r{number}",
+            uid=f"r{number}",
+            queue=name,
+            local_queue=f"default/{name}",
+            priority=0,
+            timestamp=NOW,
+            reserved_at=NOW,
+            evicted=False,
+            usage={COLUMN: GPUS * RUNNING_HOSTS},
+            domains={"gpu": usage},
+        )
+    for name, node in nodes.items():
+        node.usage = quota.total(one.usage for one in admitted[name].values())
+    quota.rebuild(root)
+    holders = [one for some in admitted.values() for one in some.values()]
+    snapshot = Snapshot(
+        queues={n: QueueSpec(name=n, groups=(ResourceGroup((GPU,), ("gpu",)),)) for n in names},
+        nodes=nodes,
+        flavors={"gpu": Flavor(name="gpu", topology="dc")},
+        topologies={"gpu": TopologyView("dc", tree, capacity)},
+        admitted=admitted,
+    )
+    return StartQuestion(
+        state=PlannedState(snapshot=snapshot, rules=Rules(now=NOW), holders=holders),
+        lines=tuple(_lines(chance, names)),
+        running={one.uid: Running(run_time=_run_time(chance)) for one in holders},
+    )
+
+
+def _lines(chance: random.Random, names: list[str]) -> Iterator[Line]:
+    levels = (TopologyRequest(required="rack"), TopologyRequest(required="rack"), TopologyRequest(required="block"))
+    forms = [
+        gang("form", chance.choice((2, 4, 8, 12, 16)), chance.choice((4, 8)), 0, chance.choice(levels))
+        for _ in range(FORMS)
+    ]
+    lines: dict[str, list[Waiting]] = {name: [] for name in names}
+    for number in range(WAITING):
+        name, form = names[number % QUEUES], number % FORMS
+        head: Head = replace(
+            forms[form],
+            key=f"default/w{number}",
+            uid=f"w{number}",
+            queue=name,
+            timestamp=NOW - timedelta(seconds=WAITING - number),
+        )
+        lines[name].append(Waiting(head=head, run_time=_run_time(chance), shape=str(form)))
+    return (Line(queue=name, is_strict=False, workloads=tuple(some)) for name, some in lines.items())
+
+
+def drained() -> Iterator[Figure]:
+    """Both drains, in this process."""
+    asked, times, found = question(), list[float](), list[StartTimes]()
+    for _ in range(3):
+        begun = time.process_time()
+        with without_collector():
+            found.append(start_times(asked))
+        times.append((time.process_time() - begun) * 1e3)
+    answer = found[-1]
+    check(answer.is_complete, "a bound has stopped a drain")
+    check(all(one.later is not None for one in answer.of.values()), "a gang has no start time")
+    yield Figure("ms", times, at_most(5_000))
+    yield Figure("tries", [answer.tries])
+
+
+def held() -> Iterator[Figure]:
+    """The child process is asked twice: the second time it has most of the state."""
+    asked = question()
+
+    async def longest() -> tuple[float, float]:
+        clock, process = SystemClock(), StartTimesProcess(seconds=120.0)
+        lag = LoopLag(clock=clock, interval=0.001)
+        beating = asyncio.ensure_future(lag.run())
+        stalls = []
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            lag.reset()
+            answer = await process.ask(asked)
+            check(len(answer.of) == WAITING, f"{len(answer.of)} of {WAITING} have an answer")
+            stalls.append(lag.longest * 1e3)
+        beating.cancel()
+        await process.stop()
+        return stalls[0], stalls[1]
+
+    first, again = run(longest())
+    yield Figure("first_stall_ms", [first], at_most(20))
+    yield Figure("again_stall_ms", [again], at_most(20))
+
+
+ROWS = (Row("future/drain", drained), Row("future/stall", held))

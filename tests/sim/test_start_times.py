@@ -1,0 +1,133 @@
+"""Start times come true: in worlds whose jobs run as long as they promise, nothing starts later than it was told.
+
+Worlds are drawn from a seed.  Nothing arrives and nothing is changed after the question, so a start after p90 has no
+cause: it is a failure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kqueue.api import names
+from kqueue.core.future.drain import NoStart
+from kqueue.core.future.question import StartQuestion
+from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.manager.explaining import sources_of
+from kqueue.manager.start_times import make_questions
+from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
+from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.question import AuthorizedQuestion
+from kqueue.visibility.start_times import StartTimesSource, StartTimeViews
+from tests.sim.chosen import seeds
+from tests.sim.objects import WORKLOADS, job
+from tests.sim.reading import holders
+from tests.sim.world import World, condition, simulated
+
+_QUEUES = ("solo", "even", "few", "left", "right", "twice")
+_BESIDES_RUNNING = 1
+"""Seconds by which a job ends before its promise, so that the promise does not end it."""
+
+
+class Here:
+    """Computes start times in this process: the clock of a world does not wait for others."""
+
+    async def ask(self, question: StartQuestion) -> StartTimes:
+        """Return the start times."""
+        return start_times(question)
+
+    async def stop(self) -> None:
+        """Nothing is under way."""
+
+
+def views_of(world: World) -> StartTimeViews:
+    """The views of the controller of a world."""
+    assert world.controller is not None
+    operator = world.controller.operator
+    pending = PendingWorkloads(
+        queues=operator.queues,
+        workloads=operator.watches.workloads.store,
+        local_queues=operator.watches.local_queues.store,
+        clock=operator.clock,
+    )
+    questions = make_questions(operator, sources_of(operator), pending)
+    return StartTimeViews(StartTimesSource(questions, Here(), clock=operator.clock), operator.clock)
+
+
+async def told(world: World) -> dict[str, Any]:
+    """The whole answer."""
+
+    async def reads(_namespace: str) -> bool:
+        return True
+
+    answer = await views_of(world).every(AuthorizedQuestion(namespace="", name="", params={}, reads=reads))
+    return dict(answer)
+
+
+async def submit(world: World, chance: random.Random, name: str, **settings: Any) -> None:
+    """A job that runs as long as it promises."""
+    seconds = chance.randint(20, 300)
+    topology = chance.choice([None, ("required", RACK_LABEL), ("required", BLOCK_LABEL), ("preferred", RACK_LABEL)])
+    drawn: dict[str, Any] = {
+        "queue": chance.choice(_QUEUES),
+        "pods": chance.randint(1, 6),
+        "gpus": chance.choice([1, 2, 4, 8]),
+        "topology": topology,
+    }
+    made = job(name, run_seconds=seconds, **{**drawn, **settings})
+    made["metadata"]["labels"][names.MAX_EXEC_TIME_SECONDS_LABEL] = str(seconds + _BESIDES_RUNNING)
+    await world.submit(made)
+
+
+def admitted_at(world: World) -> dict[str, datetime]:
+    """When Workloads began to hold quota, by name."""
+    found: dict[str, datetime] = {}
+    for workload in world.objects(WORKLOADS):
+        reserved = condition(workload, "QuotaReserved")
+        if reserved is not None and reserved["status"] == "True":
+            found[workload["metadata"]["name"]] = datetime.fromisoformat(reserved["lastTransitionTime"])
+    return found
+
+
+async def first_starts(world: World, waiting: Mapping[str, Any], limit: timedelta) -> dict[str, datetime]:
+    """Let time pass, and return when each of these began to hold quota."""
+    begun, found = world.clock.now(), dict[str, datetime]()
+    while world.clock.now() - begun < limit and len(found) < len(waiting):
+        await world.pass_time(5)
+        for name, at in admitted_at(world).items():
+            if name in waiting:
+                found.setdefault(name, at)
+    return found
+
+
+@pytest.mark.parametrize("seed", seeds("0-3"))
+async def test_start_times_come_true(seed: int) -> None:
+    """Each workload with a p90 starts by then, and not much earlier; each other one would never start."""
+    chance = random.Random(seed)
+    async with simulated(f"starts-{seed}") as world:
+        for number in range(chance.randint(6, 12)):
+            await submit(world, chance, f"early-{number}")
+        await world.pass_time(5)
+        for number in range(chance.randint(4, 12)):
+            await submit(world, chance, f"late-{number}")
+        await world.pass_time(10)
+        answer = await told(world)
+        at = datetime.fromisoformat(answer["generatedAt"])
+        items = {one["metadata"]["name"]: one["startTime"] for one in answer["items"]}
+        timed = {name: start for name, start in items.items() if "p90" in start}
+        for name, start in items.items():
+            if name not in timed:
+                assert start["reason"] == NoStart.NOT_IN_SIGHT, f"seed {seed}: {name} {start}"
+        last = max((start["p90Seconds"] for start in timed.values()), default=0)
+        found = await first_starts(world, timed, timedelta(seconds=last + 60))
+        still = {w["metadata"]["name"] for w in holders(world)}
+    ends = {start["p90Seconds"] for start in timed.values()}
+    for name, start in timed.items():
+        assert name in found, f"seed {seed}: {name} was to start at {start}; running {sorted(still)}"
+        late = (found[name] - at).total_seconds() - start["p90Seconds"]
+        links = sum(1 for other in ends if other <= start["p90Seconds"])
+        assert -1 - links * _BESIDES_RUNNING <= late <= 1, f"seed {seed}: {name} started {late:.0f} s late: {start}"

@@ -14,7 +14,7 @@ from kqueue.core.future.question import DEFAULT_BOUNDS, Bounds, Line, Running, S
 from kqueue.core.future.run_time import RunTime
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.planned_state import PlannedState
-from kqueue.core.workload import Admitted, Preempts
+from kqueue.core.workload import Admitted, Head, Preempts
 from kqueue.errors import InvalidObjectError
 from kqueue.model.pending import Pending
 from kqueue.visibility.pacing import RequestPace
@@ -48,6 +48,9 @@ class StartQuestions:
         """`held_back` returns the reasons that keep a Workload out of its queue."""
         self._known, self._planning, self._pending = known, planning, pending
         self._held_back, self._run_time_of, self._rules = held_back, run_time_of, rules
+        self._before: dict[str, Head] = {}
+        self._read: dict[str, Head] = {}
+        """The heads of the last question, and of this one, by UID."""
 
     async def read(self, now: datetime, pace: RequestPace) -> tuple[StartQuestion, dict[str, str]]:
         """Return the question for all waiting workloads, and the keys of all workloads by UID.
@@ -55,21 +58,19 @@ class StartQuestions:
         Workloads that are admitted while others are read count as running.
         """
         cache = self._known.cache
+        self._before, self._read = self._read, {}
         lines = [line async for line in self._lines(now, pace)]
         preempting = self._with_preemption([queue for queue, _ in lines])
-        again: dict[str, Waiting] = {}
-        for workload in cache.held.views():
-            if workload.queue in preempting and (waits := self._waits_again(workload, now)) is not None:
-                again[workload.uid] = waits
-            await pace.step()
         for steps in (cache.ledger.build_steps(), cache.held.view_steps()):
             for _ in steps:
                 await pace.step()
+        known: dict[str, Running] = {}
+        for workload in cache.held.views():
+            known[workload.uid] = self._running(workload, now, can_wait=workload.queue in preempting)
+            await pace.step()
         # no event is handled from here on
         holders = cache.held.views()
-        running: dict[str, Running] = {}
-        for workload in holders:
-            running[workload.uid] = self._running(workload, now, again.get(workload.uid))
+        running = {w.uid: known.get(w.uid) or self._running(w, now, can_wait=False) for w in holders}
         queues = [queue for queue, _ in lines if cache.quota.queue_spec(queue) is not None]
         waiting = {queue: tuple(w for w in some if w.head.uid not in running) for queue, some in lines}
         uids = [one.head.uid for some in waiting.values() for one in some]
@@ -89,7 +90,8 @@ class StartQuestions:
             bounds=self._rules.bounds,
         )
         keys = {one.head.uid: one.head.key for some in waiting.values() for one in some}
-        return question, {**keys, **{uid: one.head.key for uid, one in again.items()}}
+        again = {uid: one.waits_as.head.key for uid, one in running.items() if one.waits_as is not None}
+        return question, {**again, **keys}
 
     async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[Waiting]]]:
         queues, quota = self._known.queues, self._known.cache.quota
@@ -116,31 +118,41 @@ class StartQuestions:
             return None
         held = item.on_hold or self._planning.is_parent(obj) or any(True for _ in self._held_back(obj))
         return Waiting(
-            head=head,
+            head=self._as_before(head),
             run_time=self._run_time_of(obj),
             shape=item.shape,
             not_before=item.not_before,
             on_hold=held,
         )
 
-    def _waits_again(self, workload: Admitted, now: datetime) -> Waiting | None:
+    def _waits_again(self, workload: Admitted, obj: wire.Workload, now: datetime) -> Waiting | None:
         """Return a running workload as it waits after a preemption; None: it does not wait then."""
-        obj = self._known.workloads.get(workload.key)
-        if obj is None or obj.metadata.uid != workload.uid or not obj.spec.active or model.is_over(obj):
+        if not obj.spec.active or model.is_over(obj):
             return None
         try:
             head = self._planning.heads.make(obj, None, queue=workload.queue, now=now)
         except InvalidObjectError:
             return None
-        return Waiting(head=replace(head, replaces=None), run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
+        head = self._as_before(replace(head, replaces=None))
+        return Waiting(head=head, run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
 
-    def _running(self, workload: Admitted, now: datetime, waits_as: Waiting | None) -> Running:
+    def _running(self, workload: Admitted, now: datetime, *, can_wait: bool) -> Running:
+        """Return what is known of a workload with quota; with `can_wait` as it waits after a preemption, too."""
         obj = self._known.workloads.get(workload.key)
         if obj is None or obj.metadata.uid != workload.uid:
             return Running()
         since = model.since(obj, names.CONDITION_ADMITTED)
         elapsed = max(0, int((now - since).total_seconds())) if since is not None else 0
+        waits_as = self._waits_again(workload, obj, now) if can_wait or workload.evicted else None
         return Running(run_time=self._run_time_of(obj), elapsed=elapsed, waits_as=waits_as)
+
+    def _as_before(self, head: Head) -> Head:
+        """Return the equal head of the last question, if there is one: unchanged objects are not sent again, and are
+        compared here in short steps.
+        """
+        before = self._before.get(head.uid)
+        found = self._read[head.uid] = before if before is not None and before == head else head
+        return found
 
     def _with_preemption(self, queues: Iterable[str]) -> set[str]:
         """Return the ClusterQueues in whose trees workloads may be preempted."""

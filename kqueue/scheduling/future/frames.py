@@ -21,7 +21,7 @@ from kqueue.core.workload import Admitted, Head, Snapshot
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import WORKLOADS, Held, Sent, dumped, held, parts, state_pieces
 
-_STARTS = 200
+_STARTS = 100
 """Start times of one answer."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.cli.output import printable
+from kqueue.cli.start_lines import start_sentences
 
 JSON = Mapping[str, Any]
 _INDENT = 2
@@ -126,6 +127,7 @@ def _pending(answer: JSON, pending: JSON) -> Iterator[PageLine]:
     yield from _section("Queue", _queue(answer, pending))
     held = (line for one in pending.get("heldBackBy") or () for line in _hindrance(one))
     yield from _section("Held back by", held)
+    yield from _section("Start", (PageLine(one, 1) for one in start_sentences(pending.get("startTime") or {})))
     yield from _section("Now", _now(pending.get("now") or {}))
     blockers, flavors = pending.get("blockers") or (), pending.get("flavors") or ()
     shown = {one["flavor"] for one in flavors}

@@ -10,6 +10,7 @@ workloads of namespaces whose Workloads the user may read; others are counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +23,6 @@ from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import Assumptions, StartTimes
 from kqueue.core.mention import Mention
-from kqueue.errors import TooManyRequestsError
 from kqueue.isolation import isolated
 from kqueue.runtime.deadline import within
 from kqueue.runtime.store import object_key
@@ -37,8 +37,8 @@ _log = structlog.get_logger(__name__)
 LIST_KIND = "StartTimeList"
 RENEWED_AFTER, KEPT_FOR = 30.0, 120.0
 """Seconds after which an answer is computed anew when somebody asks, and for which it is given meanwhile."""
-_WAIT_OF_EXPLANATIONS = 2.0
-"""Seconds for which an explanation waits for start times."""
+_FIRST_WAIT = 2.0
+"""Seconds for which an answer waits for start times that are not known yet."""
 _IDLE_SECONDS = 600.0
 """The time without a question after which the child process ends, which holds a copy of the state."""
 
@@ -73,6 +73,18 @@ class Answer:
     strict: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """There are no start times now, for a reason."""
+
+    message: str
+
+
+async def _wait_for(work: asyncio.Task[None]) -> None:
+    """Wait for the end of a task, which goes on if the wait is cancelled."""
+    await asyncio.wait([work])
+
+
 class StartTimesSource:
     """Start times, computed at a bounded rate."""
 
@@ -84,24 +96,23 @@ class StartTimesSource:
         self._work: asyncio.Task[None] | None = None
         self._idle: asyncio.Task[None] | None = None
 
-    async def current(self) -> Answer:
+    async def current(self) -> Answer | NoAnswer:
         """Return start times that are not older than two minutes; older than 30 seconds, they are renewed meanwhile.
 
-        Raises:
-            TooManyRequestsError: they could not be computed, and are not tried again before 30 seconds are over.
+        The first ones are waited for, but not for long.
         """
         now = self._asked_at = self._clock.monotonic()
         if self._answer is None or now - self._answer.computed >= RENEWED_AFTER:
             self._begin(now)
-        if self._answer is None or now - self._answer.computed > KEPT_FOR:
-            if self._work is not None:
-                await asyncio.shield(self._work)
-            if self._answer is None or self._failure:
-                raise TooManyRequestsError(
-                    f"start times are not known now: {self._failure or 'none were computed'}; try again",
-                    status=429,
-                    retry_after=int(RENEWED_AFTER),
-                )
+        if self._answer is not None and now - self._answer.computed <= KEPT_FOR:
+            return self._answer
+        if self._work is not None:
+            with contextlib.suppress(TimeoutError):
+                await within(self._clock, _FIRST_WAIT, _wait_for(self._work))
+        if self._work is not None:
+            return NoAnswer("start times are being computed; ask again in some seconds")
+        if self._answer is None or self._failure:
+            return NoAnswer(f"start times are not known: {self._failure or 'none were computed'}; ask again later")
         return self._answer
 
     def _begin(self, now: float) -> None:
@@ -164,10 +175,11 @@ class StartTimeViews:
 
         Raises:
             ConfigError: a parameter cannot be read.
-            TooManyRequestsError: there are none now.
         """
         only(asked.params)
         answer, pace, may = await self._source.current(), RequestPace(self._clock), _Reader(asked)
+        if isinstance(answer, NoAnswer):
+            return {"kind": LIST_KIND, "metadata": {}, "items": [], "message": answer.message}
         items, hidden = list[JSON](), 0
         for key, uid in answer.uids.items():
             await pace.step()
@@ -206,12 +218,9 @@ class StartTimeViews:
         return view
 
     async def _part(self, asked: AuthorizedQuestion) -> JSON:
-        try:
-            answer = await within(self._clock, _WAIT_OF_EXPLANATIONS, self._source.current())
-        except TimeoutError:
-            return {"known": False, "message": "start times are being computed; ask again in some seconds"}
-        except TooManyRequestsError as e:
-            return {"known": False, "message": str(e)}
+        answer = await self._source.current()
+        if isinstance(answer, NoAnswer):
+            return {"known": False, "message": answer.message}
         uid = answer.uids.get(object_key(asked.namespace, asked.name))
         if uid is None:
             return {"known": False, "message": f"it did not wait in a queue at {utc_text(answer.at)}; ask again later"}

@@ -170,7 +170,8 @@ def list_workloads(
         nonlocal around
         found = await find_workloads(session, where.resolve(session), search)
         if output.is_table:
-            around = await read_surroundings(session.client, found, where.namespace)
+            starts_at = datetime.now(UTC) if output is ListOutput.WIDE else None
+            around = await read_surroundings(session.client, found, where.namespace, starts_at=starts_at)
         return found
 
     found = _found(reach, find)

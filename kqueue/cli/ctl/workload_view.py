@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -81,7 +81,7 @@ def exec_time(workload: Object, now: datetime) -> str:
     return duration((over or now) - since)
 
 
-WIDE_COLUMNS = ("Priority", "Why")
+WIDE_COLUMNS = ("Priority", "Why", "Start")
 
 
 def why(workload: Object) -> str:
@@ -95,9 +95,18 @@ def why(workload: Object) -> str:
     return str(found.get("message") or "")
 
 
-def wide_row(workload: Object) -> list[str]:
-    """Return the additional cells of `-o wide`."""
-    return [str((workload.get("spec") or {}).get("priority") or 0), why(workload)]
+def wide_row(workload: Object, *, start: str = "") -> list[str]:
+    """Return the additional cells of `-o wide`; `start` is when a waiting one starts."""
+    return [str((workload.get("spec") or {}).get("priority") or 0), why(workload), start]
+
+
+def start_cell(start: Object, now: datetime) -> str:
+    """Return when a workload starts: the time from now to p50 and to p90, or the reason why that is not known."""
+    times = [api_time(start.get(name)) for name in ("p50", "p90")]
+    if times[0] is None:
+        return str(start.get("reason") or "")
+    spans = [duration(max(at - now, timedelta())) if at is not None else "?" for at in times]
+    return f"in {spans[0]}" if spans[0] == spans[1] else f"in {spans[0]} to {spans[1]}"
 
 
 def row(workload: Object, *, cluster_queue: str, position: str, now: datetime) -> list[str]:

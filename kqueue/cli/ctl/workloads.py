@@ -128,11 +128,15 @@ class Surroundings:
     """The ClusterQueue of each LocalQueue."""
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Positions in the LocalQueue, by namespace and name of the Workload."""
+    starts: Mapping[tuple[str, str], Object] = field(default_factory=dict)
+    """Start times, by namespace and name of the Workload."""
+    now: datetime | None = None
+    """The time of these; None: they were not asked for."""
 
     @property
     def table(self) -> Table:
         """Return the table of Workloads with these facts."""
-        return Table(columns=view.COLUMNS, row=self.row, wide_columns=view.WIDE_COLUMNS, wide_row=view.wide_row)
+        return Table(columns=view.COLUMNS, row=self.row, wide_columns=view.WIDE_COLUMNS, wide_row=self.wide_row)
 
     def row(self, workload: Object, now: datetime) -> list[str]:
         """Return the cells of a Workload."""
@@ -147,9 +151,18 @@ class Surroundings:
             now=now,
         )
 
+    def wide_row(self, workload: Object) -> list[str]:
+        """Return the additional cells of a Workload in a wide list."""
+        meta = workload["metadata"]
+        start = self.starts.get((str(meta.get("namespace", "")), meta["name"]))
+        return view.wide_row(workload, start=view.start_cell(start, self.now) if start and self.now else "")
 
-async def read_surroundings(client: Client, workloads: Sequence[Object], namespace: str | None) -> Surroundings:
-    """Read the LocalQueues of the Workloads, and get positions from the controller.
+
+async def read_surroundings(
+    client: Client, workloads: Sequence[Object], namespace: str | None, *, starts_at: datetime | None = None
+) -> Surroundings:
+    """Read the LocalQueues of the Workloads, and get positions from the controller; with the time `starts_at` start
+    times, too.
 
     Facts that cannot be read are left out, and a note on stderr gives the cause.
     """
@@ -161,7 +174,8 @@ async def read_surroundings(client: Client, workloads: Sequence[Object], namespa
         for each in workloads
         if view.status_of(each) is view.WorkloadState.PENDING and view.queue_of(each)
     }
-    return Surroundings(cluster_queues, await _positions(client, sorted(waiting)))
+    starts = await _starts(client, namespace) if starts_at is not None and waiting else {}
+    return Surroundings(cluster_queues, await _positions(client, sorted(waiting)), starts, starts_at)
 
 
 async def _cluster_queues(client: Client, namespace: str | None) -> dict[_QueueKey, str]:
@@ -176,6 +190,19 @@ async def _cluster_queues(client: Client, namespace: str | None) -> dict[_QueueK
         )
         for each in found
     }
+
+
+async def _starts(client: Client, namespace: str | None) -> dict[tuple[str, str], Object]:
+    """Return start times of pending Workloads of a namespace, or (None) of all."""
+    where = ("namespaces", namespace) if namespace else ()
+    try:
+        found = await ask(client, path(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", *where, "starttimes"))
+    except (ApiError, NotServedError) as e:
+        _note(f"start times are not shown: {e}")
+        return {}
+    if "message" in found:
+        _note(f"start times are not shown: {found['message']}")
+    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one["startTime"] for one in found["items"]}
 
 
 async def _positions(client: Client, queues: Sequence[_QueueKey]) -> dict[tuple[str, str], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class Answers:
     def __init__(self, *, queues: KqueueError | None = None, positions: dict[str, Any] | None = None) -> None:
         self._queues, self._positions = queues, positions or {}
         self.asked: list[str] = []
+        self.starts: Object = {"items": []}
 
     async def list_json(self, *_: object, **__: object) -> list[Object]:
         self.asked.append("localqueues")
@@ -27,6 +29,9 @@ class Answers:
 
     async def get_path(self, path: str, *_: object, **__: object) -> Object:
         parts = path.split("/")
+        if parts[-1] == "starttimes":
+            self.asked.append(path)
+            return self.starts
         if "localqueues" not in parts:
             return {}  # the API is there
         queue = parts[parts.index("localqueues") + 1]
@@ -63,6 +68,21 @@ async def test_only_queues_in_which_somebody_waits_are_asked(capsys: pytest.Capt
     assert found.cluster_queues == {("ns", "a"): "cq-a", ("ns", "b"): "cq-b"}
     assert client.asked == ["localqueues", "a"]
     assert capsys.readouterr().err == ""
+
+
+async def test_start_times_are_asked_for_wide_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once for the namespace; a message takes their place when there are none."""
+    client, now = Answers(positions={"a": ["x"]}), datetime(2026, 5, 1, 12, tzinfo=UTC)
+    start = {"p50": "2026-05-01T12:05:00Z", "p90": "2026-05-01T12:20:00Z"}
+    client.starts = {"items": [{"metadata": {"namespace": "ns", "name": "x"}, "startTime": start}]}
+    waits = workload("x", "a")
+    found = await read_surroundings(client, [waits], "ns", starts_at=now)  # type: ignore[arg-type]  # as in `read`
+    assert found.wide_row(waits)[-1] == "in 5m to 20m"
+    assert client.asked[-2:] == ["/apis/visibility.kqueue.dev/v1alpha1/namespaces/ns/starttimes", "a"]
+    client.starts = {"items": [], "message": "start times are being computed"}
+    found = await read_surroundings(client, [waits], None, starts_at=now)  # type: ignore[arg-type]  # as in `read`
+    assert found.wide_row(waits)[-1] == ""
+    assert capsys.readouterr().err == "kqueue: start times are not shown: start times are being computed\n"
 
 
 async def test_nothing_is_asked_where_nobody_waits() -> None:

@@ -131,7 +131,23 @@ def test_a_wide_list_says_why_a_workload_is_where_it_is(since: dict[str, str], s
     for each in found["status"]["conditions"]:
         each["message"] = f"{each['type']} says so"
     found["spec"]["priority"] = 7
-    assert workload_view.wide_row(found) == ["7", said]
+    assert workload_view.wide_row(found, start="in 5m") == ["7", said, "in 5m"]
+
+
+@pytest.mark.parametrize(
+    ("start", "cell"),
+    [
+        pytest.param({"p50": "2026-05-01T12:05:00Z", "p90": "2026-05-01T12:20:00Z"}, "in 5m to 20m", id="an-interval"),
+        pytest.param({"p50": "2026-05-01T12:05:00Z", "p90": "2026-05-01T12:05:00Z"}, "in 5m", id="one-time"),
+        pytest.param({"p50": "2026-05-01T11:59:00Z", "p90": "2026-05-01T11:59:30Z"}, "in 0s", id="in-the-past"),
+        pytest.param({"p50": "2026-05-01T12:05:00Z", "reason": "BeyondHorizon"}, "in 5m to ?", id="no-p90"),
+        pytest.param({"reason": "UnknownRunTimes"}, "UnknownRunTimes", id="no-time"),
+        pytest.param({"p50": "tomorrow"}, "", id="not-readable"),
+    ],
+)
+def test_a_start_time_is_told_from_now(start: dict[str, str], cell: str) -> None:
+    """The times from now to p50 and p90, or the reason."""
+    assert workload_view.start_cell(start, datetime(2026, 5, 1, 12, tzinfo=UTC)) == cell
 
 
 def test_wide_lists_say_more_of_queues_flavors_and_pods() -> None:

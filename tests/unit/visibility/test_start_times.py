@@ -1,0 +1,217 @@
+"""The view `starttimes`: what users see, how often it is computed, and what a failure costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.clock import utc_text
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.core.future.question import StartQuestion
+from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.manager.start_times import promised
+from kqueue.scheduling.future.process import StartsFailedError
+from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.question import JSON, AuthorizedQuestion
+from kqueue.visibility.start_question import DrainRules, StartQuestions
+from kqueue.visibility.start_times import RENEWED_AFTER, StartTimesSource, StartTimeViews
+from tests.unit.controllers.builders import (
+    make_cluster_queue,
+    make_flavor,
+    make_local_queue,
+    make_workload,
+    reserved,
+)
+from tests.unit.scheduling.scheduled import Scheduled
+from tests.unit.visibility.worlds import known_of, planning_of
+
+FOR = 500_000
+"""The seconds that the running workload may run."""
+
+
+class Here:
+    """Computes in this process; counts the questions, and may fail or hang."""
+
+    def __init__(self) -> None:
+        self.asked: list[StartQuestion] = []
+        self.stops = 0
+        self.failure = ""
+        self.gate: asyncio.Event | None = None
+
+    async def ask(self, question: StartQuestion) -> StartTimes:
+        """Return the start times."""
+        self.asked.append(question)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failure:
+            raise StartsFailedError(self.failure)
+        return start_times(question)
+
+    async def stop(self) -> None:
+        """Note the call."""
+        self.stops += 1
+
+
+class Cluster:
+    """Ten cpus of quota: one workload runs with all of them, others wait in two namespaces."""
+
+    def __init__(self) -> None:
+        elsewhere = make_local_queue()
+        elsewhere["metadata"]["namespace"] = "other"
+        self.world = world = Scheduled(
+            (RESOURCE_FLAVORS, make_flavor()),
+            (CLUSTER_QUEUES, make_cluster_queue()),
+            (LOCAL_QUEUES, make_local_queue()),
+            (LOCAL_QUEUES, elsewhere),
+            (WORKLOADS, make_workload("runs", cpus=10, status=reserved(cpus=10), maximumExecutionTimeSeconds=FOR)),
+            (WORKLOADS, make_workload("first", cpus=10, minute=1, maximumExecutionTimeSeconds=60)),
+            (WORKLOADS, make_workload("second", cpus=10, minute=2, metadata={"namespace": "other"})),
+            (WORKLOADS, make_workload("third", cpus=10, minute=3)),
+        )
+        world.sync()
+        self.computer = Here()
+        pending = PendingWorkloads(
+            queues=world.queues, workloads=world.workloads, local_queues=world.local_queues, clock=world.clock
+        )
+        questions = StartQuestions(
+            known=known_of(world),
+            planning=planning_of(world),
+            pending=pending,
+            held_back=lambda _workload: (),
+            run_time_of=promised,
+            rules=DrainRules(),
+        )
+        self.source = StartTimesSource(questions, self.computer, clock=world.clock)
+        self.views = StartTimeViews(self.source, world.clock)
+
+    async def every(self, namespace: str = "", *, reads: Callable[[str], bool] = lambda _: True) -> JSON:
+        """The answer to a user."""
+        return await self.views.every(question(namespace, reads=reads))
+
+
+def question(
+    namespace: str = "", name: str = "", *, reads: Callable[[str], bool] = lambda _: True
+) -> AuthorizedQuestion:
+    """A question of a user who may read some namespaces."""
+
+    async def may(asked: str) -> bool:
+        return reads(asked)
+
+    return AuthorizedQuestion(namespace=namespace, name=name, params={}, reads=may)
+
+
+async def test_a_user_who_reads_all_sees_all_in_their_order() -> None:
+    """The first one starts when the running one ends; behind one without a run time there is no start time."""
+    cluster = Cluster()
+    answer = await cluster.every()
+    assert [one["metadata"]["name"] for one in answer["items"]] == ["first", "second", "third"]
+    first, second, third = [one["startTime"] for one in answer["items"]]
+    assert first["p50"] == first["p90"]
+    assert first["after"] == {"workloads": ["ns/runs"], "others": 0}
+    assert second["p50Seconds"] == first["p50Seconds"] + 60
+    assert (third["known"], third["reason"]) == (False, "UnknownRunTimes")
+    assert third["unknown"] == {"workloads": ["other/second"], "others": 0}
+    assert third["message"] == "1 workload has no known run time"
+    assert answer["assumptions"]["running"] == {"Promised": 1}
+    assert answer["assumptions"]["waiting"] == {"Promised": 1, "Unknown": 2}
+    assert (answer["complete"], answer["hidden"]) == (True, 0)
+
+
+async def test_a_tenant_sees_its_own_namespace() -> None:
+    """Workloads of other namespaces are counted, in lists and in reasons."""
+    cluster = Cluster()
+    answer = await cluster.every(reads=lambda namespace: namespace == "ns")
+    assert [one["metadata"]["name"] for one in answer["items"]] == ["first", "third"]
+    assert answer["hidden"] == 1
+    assert answer["items"][1]["startTime"]["unknown"] == {"workloads": [], "others": 1}
+    assert "other" not in str([one["metadata"] for one in answer["items"]])
+    assert (await cluster.every("other", reads=lambda namespace: namespace == "ns"))["items"] == []
+    own = await cluster.every("ns", reads=lambda namespace: namespace == "ns")
+    assert [one["metadata"]["name"] for one in own["items"]] == ["first", "third"]
+
+
+async def test_an_answer_is_computed_once_for_a_time() -> None:
+    """Questions within 30 seconds share it; later ones get it while the next one is computed."""
+    cluster = Cluster()
+    for _ in range(3):
+        await cluster.every()
+    assert len(cluster.computer.asked) == 1
+    await cluster.world.clock.advance(RENEWED_AFTER)
+    before = (await cluster.every())["generatedAt"]
+    assert before == utc_text(cluster.world.clock.now() - timedelta(seconds=RENEWED_AFTER))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(cluster.computer.asked) == 2
+    assert (await cluster.every())["generatedAt"] == utc_text(cluster.world.clock.now())
+
+
+async def test_a_failure_is_a_message_and_is_tried_again_later() -> None:
+    """Not more often than answers are renewed."""
+    cluster = Cluster()
+    cluster.computer.failure = "it has died"
+    for _ in range(2):
+        answer = await cluster.every()
+        assert answer["items"] == []
+        assert answer["message"] == "start times are not known: it has died; ask again later"
+    assert len(cluster.computer.asked) == 1
+    cluster.computer.failure = ""
+    await cluster.world.clock.advance(RENEWED_AFTER)
+    assert len((await cluster.every())["items"]) == 3
+
+
+async def test_nobody_waits_for_long() -> None:
+    """A slow computation goes on, and the answer says so."""
+    cluster = Cluster()
+    cluster.computer.gate = asyncio.Event()
+    asked = asyncio.ensure_future(cluster.every())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await cluster.world.clock.advance(2.0)
+    assert (await asked)["message"] == "start times are being computed; ask again in some seconds"
+    cluster.computer.gate.set()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len((await cluster.every())["items"]) == 3
+    await cluster.source.stop()
+    assert cluster.computer.stops == 1
+
+
+async def test_an_explanation_has_the_start_time() -> None:
+    """Only that of a workload that waits."""
+    cluster = Cluster()
+
+    async def explain(asked: AuthorizedQuestion) -> JSON:
+        return {"pending": {}} if asked.name != "runs" else {"running": {}}
+
+    view = cluster.views.explained(explain)
+    found = (await view(question("ns", "first")))["pending"]["startTime"]
+    assert found["known"]
+    assert found["assumptions"]["horizonSeconds"] == 7 * 86_400
+    assert (await view(question("ns", "new")))["pending"]["startTime"]["known"] is False
+    assert await view(question("ns", "runs")) == {"running": {}}
+
+
+@pytest.mark.parametrize(
+    ("limit", "past", "left"),
+    [
+        pytest.param(None, None, None, id="no limit"),
+        pytest.param(60, None, 60, id="never ran"),
+        pytest.param(60, 45, 15, id="ran before"),
+        pytest.param(60, 90, 1, id="ran for longer than the limit"),
+        pytest.param(60, -5, 60, id="a status that another client has damaged"),
+    ],
+)
+def test_a_promise_is_the_maximum_execution_time(limit: int | None, past: int | None, left: int | None) -> None:
+    """Past runs count."""
+    obj = wire.Workload(
+        metadata=ObjectMeta(name="a", namespace="ns"),
+        spec=wire.WorkloadSpec(maximum_execution_time_seconds=limit),
+        status=wire.WorkloadStatus(accumulated_past_execution_time_seconds=past),
+    )
+    found = promised(obj)
+    assert (found.p50, found.p90, found.promised) == (left, left, left)

@@ -10,7 +10,14 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
-from kqueue.core.future.question import DEFAULT_BOUNDS, Bounds, Line, Running, StartQuestion, Waiting
+from kqueue.core.future.question import (
+    DEFAULT_BOUNDS,
+    DrainBounds,
+    Line,
+    StartQuestion,
+    WaitingWorkload,
+    WorkloadRun,
+)
 from kqueue.core.future.run_time import RunTime
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.planned_state import PlannedState
@@ -29,7 +36,7 @@ class DrainRules:
 
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
-    bounds: Bounds = DEFAULT_BOUNDS
+    bounds: DrainBounds = DEFAULT_BOUNDS
 
 
 class StartQuestions:
@@ -64,7 +71,7 @@ class StartQuestions:
         for steps in (cache.ledger.build_steps(), cache.held.view_steps()):
             for _ in steps:
                 await pace.step()
-        known: dict[str, Running] = {}
+        known: dict[str, WorkloadRun] = {}
         for workload in cache.held.views():
             known[workload.uid] = self._running(workload, now, can_wait=workload.queue in preempting)
             await pace.step()
@@ -93,13 +100,13 @@ class StartQuestions:
         again = {uid: one.waits_as.head.key for uid, one in running.items() if one.waits_as is not None}
         return question, {**again, **keys}
 
-    async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[Waiting]]]:
+    async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[WaitingWorkload]]]:
         queues, quota = self._known.queues, self._known.cache.quota
         left = self._rules.bounds.workloads
         for queue in queues.names():
             if quota.queue_spec(queue) is None or quota.inactive(queue) is not None:
                 continue
-            found: list[Waiting] = []
+            found: list[WaitingWorkload] = []
             for place in (await self._pending.places(queue))[:left]:
                 await pace.step()
                 waiting = self._waiting(place.item, queue, now)
@@ -107,7 +114,7 @@ class StartQuestions:
                     found.append(waiting)
             yield queue, found
 
-    def _waiting(self, item: Pending, queue: str, now: datetime) -> Waiting | None:
+    def _waiting(self, item: Pending, queue: str, now: datetime) -> WaitingWorkload | None:
         """Return a waiting workload; None: it is gone, or its requests cannot be read."""
         obj = self._known.workloads.get(item.key)
         if obj is None or obj.metadata.uid != item.uid:
@@ -117,7 +124,7 @@ class StartQuestions:
         except InvalidObjectError:
             return None
         held = item.on_hold or self._planning.is_parent(obj) or any(True for _ in self._held_back(obj))
-        return Waiting(
+        return WaitingWorkload(
             head=self._as_before(head),
             run_time=self._run_time_of(obj),
             shape=item.shape,
@@ -125,7 +132,7 @@ class StartQuestions:
             on_hold=held,
         )
 
-    def _waits_again(self, workload: Admitted, obj: wire.Workload, now: datetime) -> Waiting | None:
+    def _waits_again(self, workload: Admitted, obj: wire.Workload, now: datetime) -> WaitingWorkload | None:
         """Return a running workload as it waits after a preemption; None: it does not wait then."""
         if not obj.spec.active or model.is_over(obj):
             return None
@@ -134,17 +141,17 @@ class StartQuestions:
         except InvalidObjectError:
             return None
         head = self._as_before(replace(head, replaces=None))
-        return Waiting(head=head, run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
+        return WaitingWorkload(head=head, run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
 
-    def _running(self, workload: Admitted, now: datetime, *, can_wait: bool) -> Running:
+    def _running(self, workload: Admitted, now: datetime, *, can_wait: bool) -> WorkloadRun:
         """Return what is known of a workload with quota; with `can_wait` as it waits after a preemption, too."""
         obj = self._known.workloads.get(workload.key)
         if obj is None or obj.metadata.uid != workload.uid:
-            return Running()
+            return WorkloadRun()
         since = model.since(obj, names.CONDITION_ADMITTED)
         elapsed = max(0, int((now - since).total_seconds())) if since is not None else 0
         waits_as = self._waits_again(workload, obj, now) if can_wait or workload.evicted else None
-        return Running(run_time=self._run_time_of(obj), elapsed=elapsed, waits_as=waits_as)
+        return WorkloadRun(run_time=self._run_time_of(obj), elapsed=elapsed, waits_as=waits_as)
 
     def _as_before(self, head: Head) -> Head:
         """Return the equal head of the last question, if there is one: unchanged objects are not sent again, and are

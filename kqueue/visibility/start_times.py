@@ -21,12 +21,11 @@ import structlog
 from kqueue.clock import Clock, utc_text
 from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import StartQuestion
-from kqueue.core.future.start_times import Assumptions, StartTimes
+from kqueue.core.future.start_times import Assumptions, StartsFailedError, StartTimes
 from kqueue.core.mention import Mention
 from kqueue.isolation import isolated
 from kqueue.runtime.deadline import within
 from kqueue.runtime.store import object_key
-from kqueue.scheduling.future.process import StartsFailedError
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion, View
@@ -56,7 +55,7 @@ class StartComputer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StartAnswer:
     """Start times as of a moment.
 
     Args:
@@ -90,13 +89,13 @@ class StartTimesSource:
 
     def __init__(self, questions: StartQuestions, computer: StartComputer, *, clock: Clock) -> None:
         self._questions, self._computer, self._clock = questions, computer, clock
-        self._answer: Answer | None = None
+        self._answer: StartAnswer | None = None
         self._failure = ""
         self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
         self._work: asyncio.Task[None] | None = None
         self._idle: asyncio.Task[None] | None = None
 
-    async def current(self) -> Answer | NoAnswer:
+    async def current(self) -> StartAnswer | NoAnswer:
         """Return start times that are not older than two minutes; older than 30 seconds, they are renewed meanwhile.
 
         The first ones are waited for, but not for long.
@@ -136,11 +135,11 @@ class StartTimesSource:
             exc_info=None if known else work.error,
         )
 
-    async def _computed(self) -> Answer:
+    async def _computed(self) -> StartAnswer:
         at = self._clock.now()
         question, keys = await self._questions.read(at, RequestPace(self._clock))
         found = await self._computer.ask(question)
-        return Answer(
+        return StartAnswer(
             at=at,
             computed=self._clock.monotonic(),
             found=found,
@@ -240,7 +239,7 @@ class _Reader:
         return self._known[namespace]
 
 
-async def shown_start(uid: str, answer: Answer, may: _Reader) -> JSON:
+async def shown_start(uid: str, answer: StartAnswer, may: _Reader) -> JSON:
     """Return the start time of a workload of the answer as JSON."""
     start, queue = answer.found.of[uid], answer.queues.get(uid)
     shown: JSON = {"known": start.earlier is not None}
@@ -292,7 +291,7 @@ def _sentence(why: NotPlanned, horizon: int) -> str:
     raise AssertionError(why.reason)
 
 
-def _head(answer: Answer) -> JSON:
+def _head(answer: StartAnswer) -> JSON:
     """Return what all start times of an answer share."""
     return {
         "generatedAt": utc_text(answer.at),

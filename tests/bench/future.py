@@ -20,7 +20,7 @@ from functools import cache
 
 from kqueue.clock import SystemClock
 from kqueue.core import quota
-from kqueue.core.future.question import Line, Running, StartQuestion, Waiting
+from kqueue.core.future.question import Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.core.planned_state import PlannedState
@@ -102,7 +102,7 @@ def question() -> StartQuestion:
     return StartQuestion(
         state=PlannedState(snapshot=snapshot, rules=Rules(now=NOW), holders=holders),
         lines=tuple(_lines(chance, names)),
-        running={one.uid: Running(run_time=_run_time(chance)) for one in holders},
+        running={one.uid: WorkloadRun(run_time=_run_time(chance)) for one in holders},
     )
 
 
@@ -112,7 +112,7 @@ def _lines(chance: random.Random, names: list[str]) -> Iterator[Line]:
         gang("form", chance.choice((2, 4, 8, 12, 16)), chance.choice((4, 8)), 0, chance.choice(levels))
         for _ in range(FORMS)
     ]
-    lines: dict[str, list[Waiting]] = {name: [] for name in names}
+    lines: dict[str, list[WaitingWorkload]] = {name: [] for name in names}
     for number in range(WAITING):
         name, form = names[number % QUEUES], number % FORMS
         head: Head = replace(
@@ -122,7 +122,7 @@ def _lines(chance: random.Random, names: list[str]) -> Iterator[Line]:
             queue=name,
             timestamp=NOW - timedelta(seconds=WAITING - number),
         )
-        lines[name].append(Waiting(head=head, run_time=_run_time(chance), shape=str(form)))
+        lines[name].append(WaitingWorkload(head=head, run_time=_run_time(chance), shape=str(form)))
     return (Line(queue=name, is_strict=False, workloads=tuple(some)) for name, some in lines.items())
 
 

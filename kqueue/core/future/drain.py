@@ -20,7 +20,7 @@ from functools import partial
 from kqueue.core import cycle
 from kqueue.core.decision import KEEPS_CLAIM, Admit, Decision, Preempt, Wait
 from kqueue.core.future.lines import Lines
-from kqueue.core.future.question import Running, StartQuestion, Waiting
+from kqueue.core.future.question import StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.remaining import Quantile, remaining
 from kqueue.core.future.world import FutureWorld
 from kqueue.core.mention import Mention
@@ -108,7 +108,7 @@ class Drain:
         self._now0: datetime = question.state.rules.now
         self._lines = Lines(question.lines, question.bounds.workloads)
         self._world = FutureWorld(question.state, [line.queue for line in question.lines])
-        self._running: dict[str, Running] = dict(question.running)
+        self._running: dict[str, WorkloadRun] = dict(question.running)
         self._cache = PlanCache()
         self._second, self._cycle = 0, 0
         self._ends: list[tuple[int, str, int]] = []
@@ -118,7 +118,7 @@ class Drain:
         """Second, ClusterQueue, and UID of a workload that may be tried from then on; empty: all of the queue."""
         self._wakes_of_queues: set[tuple[int, str]] = set()
         self._ended = _Ended()
-        """What has ended in the present event."""
+        """The workloads that have ended in the present event."""
         self.tries = 0
         """The number of heads that were planned."""
         self.is_complete = True
@@ -142,7 +142,7 @@ class Drain:
 
     def _begin(self) -> None:
         for uid, holder in self._world.holders.items():
-            running = self._running.get(uid, Running())
+            running = self._running.get(uid, WorkloadRun())
             rest = remaining(running.run_time, running.elapsed, self._quantile)
             if holder.evicted:
                 if running.waits_as is not None:
@@ -153,7 +153,7 @@ class Drain:
         for waiting in self._lines:
             self._admit_to_line(waiting)
 
-    def _admit_to_line(self, waiting: Waiting) -> None:
+    def _admit_to_line(self, waiting: WaitingWorkload) -> None:
         if waiting.on_hold:
             return
         rest = self._seconds_to(waiting.not_before) if waiting.not_before is not None else 0
@@ -267,7 +267,7 @@ class Drain:
         assert waiting is not None, "only waiting workloads are planned"
         self._world.admit(decision, self._now)
         number = self._starts_of[head.uid] = self._starts_of.get(head.uid, 0) + 1
-        self._running[head.uid] = Running(run_time=waiting.run_time, waits_as=waiting)
+        self._running[head.uid] = WorkloadRun(run_time=waiting.run_time, waits_as=waiting)
         rest = remaining(waiting.run_time, 0, self._quantile)
         if rest is not None:
             heapq.heappush(self._ends, (self._second + rest, head.uid, number))
@@ -320,7 +320,7 @@ class Drain:
             if waiting.head.uid not in self.starts:
                 self.starts[waiting.head.uid] = self._reason(waiting, unknown)
 
-    def _reason(self, waiting: Waiting, unknown: Collection[tuple[Admitted, set[str]]]) -> NotPlanned:
+    def _reason(self, waiting: WaitingWorkload, unknown: Collection[tuple[Admitted, set[str]]]) -> NotPlanned:
         if waiting.on_hold:
             return NotPlanned(reason=NoStart.ON_HOLD)
         if not self.is_complete:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kqueue.core.decision import Outcome, Wait
-from kqueue.core.future.question import Line, Waiting
+from kqueue.core.future.question import Line, WaitingWorkload
 from kqueue.core.scan import Attempt, ScanMemory, is_round, remembered
 from kqueue.core.workload import Head
 
@@ -62,7 +62,7 @@ class _Queue:
 class _Member:
     """A workload that waits: `shape` is its own while it is parked alone."""
 
-    workload: Waiting
+    workload: WaitingWorkload
     place: Place
     shape: str
     memory: ScanMemory | None = None
@@ -90,7 +90,7 @@ class Lines:
     def __contains__(self, uid: str) -> bool:
         return uid in self._members
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[WaitingWorkload]:
         return (member.workload for member in self._members.values())
 
     def activate(self, uid: str) -> None:
@@ -106,7 +106,7 @@ class Lines:
         if not shape.is_parked:
             heapq.heappush(queue.fronts, _Front(member.place, member.shape))
 
-    def come_back(self, workload: Waiting) -> None:
+    def come_back(self, workload: WaitingWorkload) -> None:
         """Put a preempted workload into its line, behind all of the same or a higher priority."""
         if workload.head.queue not in self._queues:
             return
@@ -175,7 +175,7 @@ class Lines:
                 first += heapq.nsmallest(1, rest)
         return self._as_tried(self._members[min(first).uid]) if first else None
 
-    def take(self, uid: str) -> Waiting | None:
+    def take(self, uid: str) -> WaitingWorkload | None:
         """Take a workload that starts out of its line; None: it does not wait."""
         member = self._members.pop(uid, None)
         return member.workload if member is not None else None

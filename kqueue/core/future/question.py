@@ -17,7 +17,7 @@ DAY = 86_400
 
 
 @value(kw_only=True)
-class Waiting:
+class WaitingWorkload:
     """A waiting workload.
 
     Args:
@@ -39,11 +39,11 @@ class Line:
 
     queue: str
     is_strict: bool
-    workloads: tuple[Waiting, ...]
+    workloads: tuple[WaitingWorkload, ...]
 
 
 @value(kw_only=True)
-class Running:
+class WorkloadRun:
     """A workload that has quota.
 
     Args:
@@ -53,11 +53,11 @@ class Running:
 
     run_time: RunTime = NOT_KNOWN
     elapsed: int = 0
-    waits_as: Waiting | None = None
+    waits_as: WaitingWorkload | None = None
 
 
 @value(kw_only=True)
-class Bounds:
+class DrainBounds:
     """The limits of a drain.
 
     Args:
@@ -71,7 +71,7 @@ class Bounds:
     workloads: int = 10_000
 
 
-DEFAULT_BOUNDS = Bounds()
+DEFAULT_BOUNDS = DrainBounds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class StartQuestion:
 
     state: PlannedState
     lines: tuple[Line, ...]
-    running: Mapping[str, Running] = field(default_factory=dict)
+    running: Mapping[str, WorkloadRun] = field(default_factory=dict)
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
-    bounds: Bounds = DEFAULT_BOUNDS
+    bounds: DrainBounds = DEFAULT_BOUNDS

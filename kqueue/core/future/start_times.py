@@ -30,7 +30,7 @@ class StartTime:
 
 @value(kw_only=True)
 class Assumptions:
-    """What start times depend on, besides that nothing new arrives and nothing is changed.
+    """The facts on which start times depend, besides that nothing new arrives and nothing is changed.
 
     Args:
         running, waiting: the number of workloads by the source of their run times.
@@ -60,6 +60,10 @@ class StartTimes:
     assumptions: Assumptions
     tries: int
     is_complete: bool
+
+
+class StartsFailedError(Exception):
+    """There are no start times; the message says why."""
 
 
 def _always() -> bool:

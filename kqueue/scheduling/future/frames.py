@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from kqueue.core.decision import SecondLooks
-from kqueue.core.future.question import Bounds, Line, Running, StartQuestion, Waiting
+from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import RunTime
 from kqueue.core.future.start_times import StartTime, StartTimes
 from kqueue.core.ordering import OrderRules
@@ -27,7 +27,7 @@ _STARTS = 100
 
 @value(kw_only=True)
 class WaitFacts:
-    """A `Waiting` without its head."""
+    """A `WaitingWorkload` without its head."""
 
     uid: str
     run_time: RunTime
@@ -36,22 +36,22 @@ class WaitFacts:
     on_hold: bool
 
     @classmethod
-    def of(cls, one: Waiting) -> WaitFacts:
+    def of(cls, one: WaitingWorkload) -> WaitFacts:
         """Return the facts of a workload."""
         return cls(
             uid=one.head.uid, run_time=one.run_time, shape=one.shape, not_before=one.not_before, on_hold=one.on_hold
         )
 
-    def whole(self, head: Head) -> Waiting:
+    def whole(self, head: Head) -> WaitingWorkload:
         """Return the workload with its head."""
-        return Waiting(
+        return WaitingWorkload(
             head=head, run_time=self.run_time, shape=self.shape, not_before=self.not_before, on_hold=self.on_hold
         )
 
 
 @value(kw_only=True)
 class RunFacts:
-    """A `Running` without the head of `waits_as`."""
+    """A `WorkloadRun` without the head of `waits_as`."""
 
     run_time: RunTime
     elapsed: int
@@ -92,7 +92,7 @@ class StartsAsked:
     strict: Mapping[str, bool]
     order: OrderRules
     looks: SecondLooks
-    bounds: Bounds
+    bounds: DrainBounds
     seconds: float
     fingerprint: int
 
@@ -185,7 +185,7 @@ class StartMessages:
         )
 
 
-def _facts(running: Running) -> RunFacts:
+def _facts(running: WorkloadRun) -> RunFacts:
     waits_as = WaitFacts.of(running.waits_as) if running.waits_as is not None else None
     return RunFacts(run_time=running.run_time, elapsed=running.elapsed, waits_as=waits_as)
 
@@ -230,7 +230,7 @@ class StartAssembly:
                 for queue, strict in asked.strict.items()
             ),
             running={
-                uid: Running(
+                uid: WorkloadRun(
                     run_time=facts.run_time,
                     elapsed=facts.elapsed,
                     waits_as=self._whole(facts.waits_as) if facts.waits_as is not None else None,
@@ -242,5 +242,5 @@ class StartAssembly:
             bounds=asked.bounds,
         )
 
-    def _whole(self, facts: WaitFacts) -> Waiting:
+    def _whole(self, facts: WaitFacts) -> WaitingWorkload:
         return facts.whole(self._state.head(facts.uid))

@@ -7,7 +7,7 @@ import pickle
 from dataclasses import replace
 
 from kqueue.core.future.question import StartQuestion
-from kqueue.core.future.start_times import StartTime, StartTimes
+from kqueue.core.future.start_times import StartsFailedError, StartTime, StartTimes
 from kqueue.scheduling.child import ChildProcess
 from kqueue.scheduling.future.frames import StartMessages, StartsEnd, StartsFailed, StartsPart
 from kqueue.scheduling.joint.frames import Sent
@@ -17,10 +17,6 @@ _SECONDS = 20.0
 """The time after which drains stop."""
 _GRACE = 10.0
 """Seconds beyond it, after which the process is taken to hang."""
-
-
-class StartsFailedError(Exception):
-    """There are no start times; the message says why."""
 
 
 class StartTimesProcess(ChildProcess):

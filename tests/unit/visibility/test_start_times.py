@@ -13,9 +13,8 @@ from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import utc_text
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.core.future.question import StartQuestion
-from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.core.future.start_times import StartsFailedError, StartTimes, start_times
 from kqueue.manager.start_times import promised
-from kqueue.scheduling.future.process import StartsFailedError
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.start_question import DrainRules, StartQuestions

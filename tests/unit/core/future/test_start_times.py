@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from kqueue.core.future.drain import NoStart, NotPlanned
-from kqueue.core.future.question import DAY, Bounds
+from kqueue.core.future.question import DAY, DrainBounds
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import start_times
 from kqueue.core.preemption import Rules
@@ -192,7 +192,10 @@ def test_an_outlived_run_time(times: Times, elapsed: int, interval: object) -> N
 def test_one_drain_may_have_no_start() -> None:
     """With the longer run time the start is beyond the horizon."""
     question = ask(
-        one_rack(), [(make_head("runs"), (100, 8 * DAY))], [waits(make_head("next"), 9)], bounds=Bounds(horizon=7 * DAY)
+        one_rack(),
+        [(make_head("runs"), (100, 8 * DAY))],
+        [waits(make_head("next"), 9)],
+        bounds=DrainBounds(horizon=7 * DAY),
     )
     found = start_times(question).of["next"]
     assert found.earlier is not None
@@ -224,7 +227,7 @@ def test_an_evicted_workload_leaves_and_waits_again() -> None:
 def test_ten_thousand_workloads_are_bounded() -> None:
     """The bound of workloads is kept, and the bound of tries ends the drain: the others have no start time."""
     line = [waits(make_head(f"w{n}", pods=1, age=20_000 - n), 600) for n in range(10_050)]
-    question = ask(one_rack(), [(make_head("runs"), 100)], line, bounds=Bounds(tries=300, workloads=10_000))
+    question = ask(one_rack(), [(make_head("runs"), 100)], line, bounds=DrainBounds(tries=300, workloads=10_000))
     found = start_times(question)
     assert len(found.of) == 10_050
     assert not found.is_complete

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kqueue.core.future.question import Bounds, Line, Running, StartQuestion, Waiting
+from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import NOT_KNOWN, RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.core.preemption import Rules
@@ -34,37 +34,37 @@ def shape(head: Head) -> str:
     return repr((head.priority, head.pod_sets))
 
 
-def waits(head: Head, times: Times = None, **more: Any) -> Waiting:
+def waits(head: Head, times: Times = None, **more: Any) -> WaitingWorkload:
     """A workload that waits."""
-    return Waiting(head=head, run_time=run_time(times), shape=shape(head), **more)
+    return WaitingWorkload(head=head, run_time=run_time(times), shape=shape(head), **more)
 
 
 def ask(
     snapshot: Snapshot,
     running: Sequence[tuple[Head, Times]],
-    waiting: Sequence[Waiting],
+    waiting: Sequence[WaitingWorkload],
     *,
     strict: Sequence[str] = (),
     elapsed: Mapping[str, int] | None = None,
-    bounds: Bounds | None = None,
+    bounds: DrainBounds | None = None,
     rules: Rules | None = None,
     evicted: Sequence[str] = (),
 ) -> StartQuestion:
     """The question for the start times of these workloads; each ClusterQueue has its own in the given order."""
     world = make_world(snapshot, *[head for head, _ in running], evicted=evicted)
-    lines: dict[str, list[Waiting]] = {}
+    lines: dict[str, list[WaitingWorkload]] = {}
     for one in waiting:
         lines.setdefault(one.head.queue, []).append(one)
     return StartQuestion(
         state=replace(world, rules=rules) if rules is not None else world,
         lines=tuple(Line(queue=q, is_strict=q in strict, workloads=tuple(some)) for q, some in lines.items()),
         running={
-            head.uid: Running(
+            head.uid: WorkloadRun(
                 run_time=run_time(times), elapsed=(elapsed or {}).get(head.uid, 0), waits_as=waits(head, times)
             )
             for head, times in running
         },
-        bounds=bounds or Bounds(),
+        bounds=bounds or DrainBounds(),
     )
 
 

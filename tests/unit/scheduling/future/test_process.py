@@ -8,10 +8,10 @@ import pickle
 import pytest
 
 from kqueue.core.future.question import StartQuestion
-from kqueue.core.future.start_times import start_times
+from kqueue.core.future.start_times import StartsFailedError, start_times
 from kqueue.scheduling.future import worker
 from kqueue.scheduling.future.frames import StartAssembly, StartMessages, StartsEnd, StartsFailed, StartsPart
-from kqueue.scheduling.future.process import StartsFailedError, StartTimesProcess
+from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.scheduling.joint.frames import Sent
 from tests.builders import make_head, make_snapshot
 from tests.unit.core.future.worlds import ask, waits

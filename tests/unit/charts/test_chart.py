@@ -211,6 +211,7 @@ def test_names_follow_the_override_and_fit_each_other(values: Object, name: str)
         "explanations-viewer-role",
         "gangs-viewer-role",
         "quotas-viewer-role",
+        "starttimes-viewer-role",
         "summaries-viewer-role",
         "metrics-reader",
     )

@@ -14,9 +14,10 @@ from kqueue.api import names
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
-from kqueue.jobs.fields import mapping, objects, sequence, text
+from kqueue.jobs.fields import annotations_of, mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
+from kqueue.model import run_limits
 from webhooks import node_classes
 
 MOST_FLAVORS = 256
@@ -51,10 +52,19 @@ def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeature
     found += _weight_problems(spec)
     found += _check_problems(spec, mapping(old, "spec") if old is not None else None, switches)
     found += _concurrency_problems(spec, switches)
+    found += _annotation_problems(obj, old)
     policy = "concurrentAdmissionPolicy"
     if old is not None and not same(mapping(old, "spec").get(policy), spec.get(policy)):
         found.append(FieldError(f"spec.{policy}", "cannot change; create another ClusterQueue instead"))
     return found
+
+
+def _annotation_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
+    """Yield new mistakes in annotations; old ones are in condition Active, and prevent no other change."""
+    notes, before = annotations_of(obj), annotations_of(old) if old is not None else {}
+    for key, problem in run_limits.queue_problems(notes):
+        if notes.get(key) != before.get(key):
+            yield FieldError(f"metadata.annotations[{key}]", problem)
 
 
 def cohort_problems(obj: Object) -> list[FieldError]:

@@ -236,7 +236,7 @@ JOINT_TRAITS: Final = (PREFERS_ANNOTATION, INTERFERENCE_ANNOTATION, EXPECTED_RUN
 PROFILE_ANNOTATION: Final = "kqueue.dev/profile"
 """On ClusterQueues: the profile of the configuration that orders its workloads and names its plugins."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
-"""On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
+"""On ClusterQueues, jobs and Workloads: how long an admitted workload is safe from preemption, such as 10m."""
 CARD_TYPE_ANNOTATION: Final = "kqueue.dev/card-type"
 """On ResourceFlavors: the nodes' card type. On jobs, pods, Workloads: accepted types. Also the key of a taint."""
 CARD_TYPE_PREFERRED_ANNOTATION: Final = "kqueue.dev/card-type-preferred"

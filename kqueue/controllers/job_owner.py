@@ -199,7 +199,7 @@ class JobOwner:
 
     async def guard(self) -> None:
         """Stop a job that runs without an admission; finish a stop that was interrupted by the admission; hand on
-        what a running job says about moves.
+        what a running job says about its run.
         """
         if not model.is_admitted(self.workload):
             if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
@@ -208,7 +208,7 @@ class JobOwner:
             await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="another cluster runs the job"))
         elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was interrupted
             await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message=""))
-        elif traits := rules.newer_move_traits(self._job, self.workload.metadata.annotations):
+        elif traits := rules.newer_run_traits(self._job, self.workload.metadata.annotations):
             await self._steps.amend(self.workload, {"metadata": {"annotations": traits}})
 
     async def remove(self) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kqueue.core.assignment import TopologyAssignment
+from kqueue.core.lost_work import NO_FACTS, RunFacts
 from kqueue.core.node_classes import NO_CLASS_REQUEST, NO_NODE_CLASS, ClassRequest, NodeClass
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.capacity import Capacity
@@ -88,7 +89,11 @@ class QueueSpec:
     ignores_undeclared: bool = False
     """Resources that no group lists are not counted; otherwise a workload that requests them waits."""
     minimum_runtime: int = 0
-    """Seconds for which an admitted workload is safe from preemption."""
+    """Seconds for which an admitted workload is safe from preemption, unless its job asks for another time."""
+    longest_runtime: int | None = None
+    """The most such seconds that a job may ask for; None: `minimum_runtime`."""
+    most_lost: int | None = None
+    """Workloads that would lose more pod-seconds are preempted after all others; None: there is no such limit."""
     plugin_profile: str = "default"
     """The profile of the configuration whose plugins judge its workloads."""
     delayed: frozenset[str] = frozenset()
@@ -257,7 +262,8 @@ class Admitted:
     `timestamp` orders it among equals when it waits, `reserved_at` is the time of its reservation (None: not written
     yet, which counts as now), `admitted_at` the time since which it may run (None: it may not); `usage` is its quota
     usage, `domains` its usage of hosts, by topology flavor.  Pods that were assigned several flavors are counted in one
-    of them: `further` has, by that flavor, their usage in the others.
+    of them: `further` has, by that flavor, their usage in the others.  `pods` is the number of its pods, `facts` what
+    its user says about its run.
     """
 
     key: str
@@ -272,6 +278,12 @@ class Admitted:
     admitted_at: datetime | None = None
     domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
     further: Mapping[str, Mapping[str, tuple[DomainUsage, ...]]] = field(default_factory=dict)
+    pods: int = 0
+    facts: RunFacts = NO_FACTS
+
+    def lost(self, now: datetime) -> int:
+        """Return the pod-seconds of work that are lost when the workload stops now; 0: it does not run."""
+        return self.pods * self.facts.lost(self.admitted_at, now) if self.admitted_at is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from kqueue.api import move_names, names
+from kqueue.api import names, run_names
 from kqueue.config.duration import parse_duration
 from kqueue.core.joint.traits import pairs_of
 from kqueue.errors import FieldError
@@ -25,6 +25,7 @@ _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY_ANNOTATION}]"
 _PROFILE = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
 _PREFERS = f"metadata.annotations[{names.PREFERS_ANNOTATION}]"
 _RUNTIME = f"metadata.annotations[{names.EXPECTED_RUNTIME_ANNOTATION}]"
+_MINIMUM = f"metadata.annotations[{names.MINIMUM_RUNTIME_ANNOTATION}]"
 GATE_MAX = 63
 """The largest length of an admission gate."""
 
@@ -60,18 +61,18 @@ def placement_profile(job: Mapping[str, Any]) -> str:
 
 
 def joint_traits(owner: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations of the owner for the policies of joint placement and about moves, valid or not."""
+    """Return the annotations of the owner for the policies of joint placement and about its run, valid or not."""
     own = annotations_of(owner)
-    return {key: own[key] for key in (*names.JOINT_TRAITS, *move_names.MOVE_TRAITS) if own.get(key)}
+    return {key: own[key] for key in (*names.JOINT_TRAITS, *run_names.RUN_TRAITS) if own.get(key)}
 
 
-def newer_move_traits(owner: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations of the owner about moves that its Workload, which has `known`, does not have like that.
+def newer_run_traits(owner: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations of the owner about its run that its Workload, which has `known`, does not have like that.
 
     A job writes the time of each checkpoint while it runs.  Annotations that only the Workload has stay.
     """
     own = annotations_of(owner)
-    return {key: own[key] for key in move_names.MOVE_TRAITS if own.get(key) and own[key] != known.get(key)}
+    return {key: own[key] for key in run_names.RUN_TRAITS if own.get(key) and own[key] != known.get(key)}
 
 
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
@@ -209,6 +210,9 @@ def _trait_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
         yield FieldError(_PREFERS, said, prefers)
     if runtime is not None and not _is_duration(runtime):
         yield FieldError(_RUNTIME, "must be a duration such as 90m or 2h, and not negative", runtime)
+    asked = traits.get(names.MINIMUM_RUNTIME_ANNOTATION)
+    if asked is not None and not _is_duration(asked):
+        yield FieldError(_MINIMUM, "must be a duration such as 10m or 1h, and not negative", asked)
 
 
 def _is_duration(text: str) -> bool:

@@ -28,7 +28,6 @@ from kqueue.model.quota_objects import (
     cohort_problem,
     flavor,
     inline_topology,
-    minimum_runtime,
     plugin_profile,
     queue_spec,
     quotas,
@@ -36,6 +35,7 @@ from kqueue.model.quota_objects import (
     weight,
 )
 from kqueue.model.resources import amounts, pod_resources, template_requests
+from kqueue.model.run_limits import run_facts
 from kqueue.model.variants import parent_key
 from kqueue.model.waiting import asked_for, head, pending
 from kqueue.model.workloads import (
@@ -114,7 +114,6 @@ __all__ = [
     "least_text",
     "local_queue_key",
     "may_need_devices",
-    "minimum_runtime",
     "named_claims",
     "near_base",
     "needs_domains",
@@ -137,6 +136,7 @@ __all__ = [
     "queue_time",
     "quotas",
     "replaced_key",
+    "run_facts",
     "runtime_classes",
     "same_queue",
     "siblings_key",

@@ -5,6 +5,7 @@ A value that cannot be read counts as absent, and is a remark; a workload is nev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,7 +14,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import api_time
 from kqueue.config.duration import parse_duration
-from kqueue.core.joint.movable import RESTART_SECONDS, Checkpoints, Consent
+from kqueue.core.joint.movable import Consent
+from kqueue.core.lost_work import RESTART_SECONDS, Checkpoints
 from kqueue.model.conditions import condition_true, since
 from kqueue.model.workloads import is_admitted
 
@@ -63,8 +65,8 @@ def move_wishes(meta: ObjectMeta, queue: ObjectMeta | None, now: datetime) -> Mo
     return MoveWishes(
         consent=consent or Consent.NEVER,
         checkpoint_age=_checkpoint_age(meta, now, remarks),
-        interval=_interval(meta, remarks),
-        restart=_restart(meta, remarks),
+        interval=_interval(meta.annotations, remarks),
+        restart=_restart(meta.annotations, remarks),
         remarks=tuple(remarks),
     )
 
@@ -90,6 +92,17 @@ def _consent(meta: ObjectMeta, remarks: list[str]) -> Consent | None:
         return Consent.NEVER
 
 
+def last_checkpoint(annotations: Mapping[str, str]) -> datetime | None:
+    """Return the time of the last checkpoint, perhaps in the future; None: none is known."""
+    return api_time(annotations.get(move_names.LAST_CHECKPOINT_ANNOTATION, ""))
+
+
+def checkpoint_habits(annotations: Mapping[str, str]) -> Checkpoints:
+    """Return the interval of checkpoints and the time of a restart; wrong values count as absent."""
+    ignored: list[str] = []
+    return Checkpoints(interval=_interval(annotations, ignored), restart=_restart(annotations, ignored))
+
+
 def _checkpoint_age(meta: ObjectMeta, now: datetime, remarks: list[str]) -> int | None:
     text = meta.annotations.get(move_names.LAST_CHECKPOINT_ANNOTATION)
     if text is None:
@@ -102,8 +115,8 @@ def _checkpoint_age(meta: ObjectMeta, now: datetime, remarks: list[str]) -> int 
     return int((now - moment).total_seconds())
 
 
-def _interval(meta: ObjectMeta, remarks: list[str]) -> int | None:
-    text = meta.annotations.get(move_names.CHECKPOINT_INTERVAL_ANNOTATION)
+def _interval(annotations: Mapping[str, str], remarks: list[str]) -> int | None:
+    text = annotations.get(move_names.CHECKPOINT_INTERVAL_ANNOTATION)
     if text is None:
         return None
     try:
@@ -117,8 +130,8 @@ def _interval(meta: ObjectMeta, remarks: list[str]) -> int | None:
     return -(-interval // timedelta(seconds=1))
 
 
-def _restart(meta: ObjectMeta, remarks: list[str]) -> int:
-    text = meta.annotations.get(move_names.RESTART_SECONDS_ANNOTATION)
+def _restart(annotations: Mapping[str, str], remarks: list[str]) -> int:
+    text = annotations.get(move_names.RESTART_SECONDS_ANNOTATION)
     if text is None:
         return RESTART_SECONDS
     if text.isascii() and text.isdigit() and len(text) < len(str(_LONGEST)):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 
-from kqueue.api import names
+from kqueue.api import names, run_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.config.duration import parse_duration
 from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
 from kqueue.core.quantity import parse_billionths
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
+from kqueue.model import run_limits
 from kqueue.model.joint import joint_policies
 from kqueue.model.node_classes import class_tolerations, node_class
 from kqueue.model.nodes import taint, toleration
@@ -100,9 +99,10 @@ def queue_spec(
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
     algorithm, unknown = chosen_algorithm(obj.metadata)
-    runtime, unreadable = minimum_runtime(obj.metadata)
+    notes = obj.metadata.annotations
+    unreadable = [f"metadata.annotations[{key}]: {problem}" for key, problem in run_limits.queue_problems(notes)]
     unfit = joint_policies(obj.metadata)[1]
-    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, unreadable, unfit)))
+    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, *unreadable, unfit)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
         QueueSpec(
@@ -121,7 +121,9 @@ def queue_spec(
             borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
             profile=profile.with_algorithm(algorithm),
             ignores_undeclared=ignores_undeclared,
-            minimum_runtime=runtime,
+            minimum_runtime=run_limits.minimum_runtime(notes)[0],
+            longest_runtime=run_limits.longest_runtime(notes)[0],
+            most_lost=run_limits.most_lost(notes)[0],
             plugin_profile=plugin_profile(obj.metadata),
         ),
         columns,
@@ -147,6 +149,8 @@ def _annotations(meta: ObjectMeta) -> list[str | None]:
 _PLANNED_BY = (
     names.PLACEMENT_PROFILE_ANNOTATION,
     names.MINIMUM_RUNTIME_ANNOTATION,
+    run_names.LONGEST_RUNTIME_ANNOTATION,
+    run_names.MOST_LOST_ANNOTATION,
     names.PROFILE_ANNOTATION,
     names.JOINT_POLICIES_ANNOTATION,
 )
@@ -155,20 +159,3 @@ _PLANNED_BY = (
 def plugin_profile(meta: ObjectMeta) -> str:
     """Return the profile that a ClusterQueue names, known or not; `default` where it names none."""
     return meta.annotations.get(names.PROFILE_ANNOTATION, DEFAULT_PROFILE_NAME)
-
-
-def minimum_runtime(meta: ObjectMeta) -> tuple[int, str]:
-    """Return the minimum runtime of a ClusterQueue's workloads in seconds, rounded up (0: none), and the problem of the
-    annotation (empty: none).
-    """
-    text = meta.annotations.get(names.MINIMUM_RUNTIME_ANNOTATION)
-    if text is None:
-        return 0, ""
-    path = f"metadata.annotations[{names.MINIMUM_RUNTIME_ANNOTATION}]"
-    try:
-        duration = parse_duration(text)
-    except ValueError as e:
-        return 0, f"{path}: {text!r} {e}"
-    if duration < timedelta(0):
-        return 0, f"{path}: {text!r} must not be negative; write 0 or more"
-    return -(-duration // timedelta(seconds=1)), ""

@@ -99,6 +99,7 @@ class Admissions:
             takes_over=head.replaces.key if head.replaces is not None else model.parent_key(obj),
             job=model.controller_of(obj.metadata),
             pods_of=model.pods_key(obj),
+            facts=model.run_facts(obj.metadata.annotations),
         )
         charge = self._cache.held.assumed(holding)
         with charge:

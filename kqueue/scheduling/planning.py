@@ -87,7 +87,7 @@ class PlanMaker:
             fair=self._settings.fair,
             within_nominal=self._settings.within_nominal,
             local_queue_usage=usage.usages() if usage is not None else None,
-            minimum_runtime=self._cache.quota.minimum_runtimes(),
+            limits=self._cache.quota.run_limits(),
             spared=self._preemptions.spared(preemptors),
             budgeted=self._settings.budgeted(),
         )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from kqueue.api import names
 from kqueue.core.charging import domains_held
+from kqueue.core.lost_work import NO_FACTS, RunFacts
 from kqueue.core.value import value
 from kqueue.core.workload import Admission, Admitted
 
@@ -45,6 +46,8 @@ class Holding:
     """The name by which the workload's pods are found (`model.siblings_key`); empty: its own key."""
     job: tuple[str, str] | None = None
     """Kind (with its version) and UID of the object that controls the workload; None: no object controls it."""
+    facts: RunFacts = NO_FACTS
+    """What its user says about its run."""
     _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -105,4 +108,6 @@ class Holding:
             usage=self.admission.usage(),
             domains=domains,
             further=further,
+            pods=sum(pod_set.count for pod_set in self.admission.pod_sets),
+            facts=self.facts,
         )

@@ -261,6 +261,7 @@ class Holdings:
             takes_over=model.taken_over_key(obj),
             job=model.controller_of(obj.metadata),
             pods_of=model.pods_key(obj),
+            facts=model.run_facts(obj.metadata.annotations),
         )
 
     def _hold(self, holding: Holding) -> None:

@@ -13,6 +13,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
+from kqueue.core.lost_work import RunLimits
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
@@ -66,8 +67,8 @@ class QuotaCache:
         self.trees = quota_trees.Trees()
         self._inactive: dict[str, Inactive | None] = {}
         self._topology_only: dict[str, bool] = {}
-        self._minimum_runtimes: Mapping[str, timedelta] | None = None
-        """The minimum runtimes by ClusterQueue; None: the configuration changed since they were computed."""
+        self._run_limits: RunLimits | None = None
+        """The limits on preemptions; None: the configuration changed since they were collected."""
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class QuotaCache:
         self.generation += 1
         self._inactive.clear()
         self._topology_only.clear()
-        self._minimum_runtimes = None
+        self._run_limits = None
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
         """Follow a ClusterQueue that appeared, changed or (None) is gone. The usage of its workloads is kept."""
@@ -250,15 +251,18 @@ class QuotaCache:
         spec = self.queue_spec(name)
         return spec.plugin_profile if spec is not None else ""
 
-    def minimum_runtimes(self) -> Mapping[str, timedelta]:
-        """Return the minimum time that workloads run before preemption, by ClusterQueue that sets it."""
-        if self._minimum_runtimes is None:
-            self._minimum_runtimes = {
-                name: timedelta(seconds=queue.spec.minimum_runtime)
-                for name, queue in self.queues.items()
-                if queue.spec.minimum_runtime
-            }
-        return self._minimum_runtimes
+    def run_limits(self) -> RunLimits:
+        """Return what ClusterQueues say about the preemption of their workloads."""
+        if self._run_limits is None:
+            specs = {name: queue.spec for name, queue in self.queues.items()}
+            asked = {name: spec.longest_runtime for name, spec in specs.items()}
+            lost = {name: spec.most_lost for name, spec in specs.items()}
+            self._run_limits = RunLimits(
+                minimum={n: timedelta(seconds=s.minimum_runtime) for n, s in specs.items() if s.minimum_runtime},
+                longest={n: timedelta(seconds=seconds) for n, seconds in asked.items() if seconds is not None},
+                most_lost={n: most for n, most in lost.items() if most is not None},
+            )
+        return self._run_limits
 
     def queue_object(self, name: str) -> wire.ClusterQueue | None:
         """Return the ClusterQueue as last seen; None: it is unknown."""

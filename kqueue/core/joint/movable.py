@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from kqueue.core.joint.costs import WAIT_MAX
 from kqueue.core.value import value
 
-RESTART_SECONDS = 60
-"""Seconds that a restart takes, where the workload does not say it."""
 _LEAST_RUNTIME = 600
 """Seconds that every workload runs before it is moved."""
 _HOUR = 3600
@@ -70,7 +67,7 @@ class MoveFacts:
         consent: its own, or else that of its ClusterQueue.
         running: seconds since its admission; None: it is not admitted yet, or leaves already.
         checkpoint_age: seconds since its last checkpoint; None: none is known.
-        minimum_runtime: seconds that its ClusterQueue guarantees it.
+        minimum_runtime: seconds for which it is safe from preemption.
         moved: seconds since its last move; None: none is known.
         budgets: names of PodDisruptionBudgets that do not allow the disruption of all its pods at once.
     """
@@ -138,41 +135,3 @@ def _by_limit(facts: MoveFacts, limits: MoveLimits, history: MoveHistory) -> tup
 def pays(gain: int, cost: int, least_gain: int) -> bool:
     """Whether moves gain enough; `gain` and `cost` are in the same unit, `least_gain` in thousandths of the cost."""
     return gain * 1000 >= least_gain * cost
-
-
-@value(kw_only=True)
-class Checkpoints:
-    """Times from which the loss of a running workload follows.
-
-    Args:
-        age: seconds since its last checkpoint; None: none is known.
-        interval: seconds between its checkpoints; None: unknown.
-        restart: seconds that its restart takes.
-    """
-
-    age: int | None = None
-    interval: int | None = None
-    restart: int = RESTART_SECONDS
-
-    def lost(self, running: int) -> int:
-        """Return the seconds that each pod loses when the workload stops after so many seconds."""
-        return lost_seconds(running, checkpoint_age=self.age, interval=self.interval, restart=self.restart)
-
-
-NO_CHECKPOINTS = Checkpoints()
-
-
-def lost_seconds(
-    running: int, *, checkpoint_age: int | None = None, interval: int | None = None, restart: int = RESTART_SECONDS
-) -> int:
-    """Return the seconds that each pod loses when its workload is moved or preempted.
-
-    They are the time since the last safe point, which is the later of its start and its last checkpoint, and the time
-    of a restart.  `interval`: seconds between checkpoints whose times are not known.
-    """
-    since = max(0, running)
-    if checkpoint_age is not None:
-        since = min(since, max(0, checkpoint_age))
-    elif interval is not None:
-        since = min(since, max(0, interval))
-    return min(WAIT_MAX, since + max(0, restart))

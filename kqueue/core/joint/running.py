@@ -10,10 +10,10 @@ from kqueue.core.charging import own_domains
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.classes import NO_LEVEL, ClassInput, GangShape, PodClass, Stay, classes_of
 from kqueue.core.joint.costs import STAYS
-from kqueue.core.joint.movable import NO_CHECKPOINTS, Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
+from kqueue.core.lost_work import NO_CHECKPOINTS, Checkpoints
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, TopologyRequest, resolve
 from kqueue.core.topology.result import DomainUsage, Misfit

@@ -18,7 +18,6 @@ from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.classes import PodClass, classes_of
 from kqueue.core.joint.domain_victims import DomainVictims
 from kqueue.core.joint.graph import CostRangeError, FlowSolver
-from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.network import build
 from kqueue.core.joint.preparation import units_of
 from kqueue.core.joint.relaxation import class_input
@@ -26,6 +25,7 @@ from kqueue.core.joint.running import lost_by, stopped_classes, units_of_running
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import Choice, PlannedAdmission, World
+from kqueue.core.lost_work import Checkpoints
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Findings, all_candidates, preemptor_of
 from kqueue.core.quota import FlavorResource

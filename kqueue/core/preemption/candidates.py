@@ -7,11 +7,12 @@ from datetime import timedelta
 from heapq import merge
 
 from kqueue.core.preemption.findings import Candidates, Findings, Lowest
+from kqueue.core.preemption.fit import nobody
 from kqueue.core.preemption.target import LocalQueueUsage, Preemptor, Seeker
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
-Order = tuple[bool, bool, bool, int, timedelta, str]
+Order = tuple[bool, bool, bool, int, timedelta, int, str]
 
 _NEVER, _ANY = Preempts.NEVER, Preempts.ANY
 """Constants, because an attribute lookup in an enum takes 0.1 us, and every waiting head makes it."""
@@ -121,16 +122,24 @@ def _lowest(admitted: Mapping[str, Admitted], queue: str, findings: Findings) ->
 def order(preemptor: Preemptor, findings: Findings) -> Callable[[Admitted], Order]:
     """Return the key that sorts candidates of different queues in the order of preemption.
 
-    Already evicted workloads come first, then workloads without an exhausted budget, of other queues, of low priority,
-    of late admission; the uid decides between equals.
+    Already evicted workloads come first, then those that are not to be last (`Rules.is_last`), of other queues, of low
+    priority, of late admission; between equals the lost work decides, and at last the uid.
     """
 
-    own, now, budgeted = preemptor.queue, findings.rules.now, findings.rules.budgeted
+    own, rules = preemptor.queue, findings.rules
+    now, is_last = rules.now, rules.is_last if rules.postpones else nobody
 
     def key(workload: Admitted) -> Order:
         held_for = now - (workload.reserved_at or now)
-        last = bool(budgeted) and workload.uid in budgeted
-        return (not workload.evicted, last, workload.queue == own, workload.priority, held_for, workload.uid)
+        return (
+            not workload.evicted,
+            is_last(workload),
+            workload.queue == own,
+            workload.priority,
+            held_for,
+            workload.lost(now),
+            workload.uid,
+        )
 
     return key
 

@@ -10,7 +10,7 @@ Candidates are preempted in this order until the preemptor fits; already evicted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -47,21 +47,21 @@ class _Found:
     hierarchical: list[_Candidate] = field(default_factory=list)
     priority: list[_Candidate] = field(default_factory=list)
     own: list[Admitted] = field(default_factory=list)
-    budgeted: frozenset[str] = frozenset()
-    """UIDs of workloads that come after all others of all lists."""
+    is_last: Callable[[Admitted], bool] | None = None
+    """Whether a workload comes after all others of all lists; None: none does."""
 
     def __bool__(self) -> bool:
         return bool(self.hierarchical or self.priority or self.own)
 
     def sequence(self) -> Iterator[_Candidate]:
         """Yield the candidates in the order of preemption; usually only a few of very many are read."""
-        if not self.budgeted:
+        if self.is_last is None:
             yield from self._lists()
             return
         for last in (False, True):
             for candidate in self._lists():
                 admitted = candidate.admitted
-                if last is (not admitted.evicted and admitted.uid in self.budgeted):
+                if last is (not admitted.evicted and self.is_last(admitted)):
                     yield candidate
 
     def _lists(self) -> Iterator[_Candidate]:
@@ -109,7 +109,7 @@ def classical_candidates(snapshot: Snapshot, preemptor: Preemptor, findings: Fin
 def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     own = candidates(snapshot, node.name, spec.preempts_own, preemptor, findings)
-    found = _Found(own=own, budgeted=findings.rules.budgeted)
+    found = _Found(own=own, is_last=findings.rules.is_last if findings.rules.postpones else None)
     if spec.reclaims is Preempts.NEVER or not another_queue_borrows(node, preemptor.needs, findings):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):

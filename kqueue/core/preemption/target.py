@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
+from kqueue.core.lost_work import NO_LIMITS, RunLimits
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head
@@ -142,7 +143,7 @@ class Rules:
             are.
         local_queue_usage: within a ClusterQueue, workloads of the LocalQueue with the highest usage are preempted
             first; None: usage does not count.
-        minimum_runtime: by ClusterQueue, the minimum time that its workloads run before they may be preempted.
+        limits: what ClusterQueues say about the preemption of their workloads.
         spared: by UID of a preemptor, UIDs of workloads that must not be preempted for it.
         budgeted: UIDs of workloads with pods under a budget that allows no disruption: they are preempted last.
     """
@@ -151,7 +152,7 @@ class Rules:
     fair: tuple[SharingStrategy, ...] | None = None
     within_nominal: bool = True
     local_queue_usage: LocalQueueUsage | None = None
-    minimum_runtime: Mapping[str, timedelta] = field(default_factory=dict)
+    limits: RunLimits = NO_LIMITS
     spared: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgeted: frozenset[str] = frozenset()
 
@@ -159,10 +160,22 @@ class Rules:
         """Whether the workload must never be preempted for this preemptor."""
         return bool(self.spared) and workload.uid in self.spared.get(preemptor.uid, ())
 
+    @property
+    def postpones(self) -> bool:
+        """Whether any workload is preempted after all others."""
+        return bool(self.budgeted or self.limits.most_lost)
+
+    def is_last(self, workload: Admitted) -> bool:
+        """Whether the workload is preempted after all others: for a budget over its pods, or for the work it loses."""
+        if self.budgeted and workload.uid in self.budgeted:
+            return True
+        most = self.limits.most_lost.get(workload.queue)
+        return most is not None and workload.lost(self.now) > most
+
     def protected_until(self, workload: Admitted) -> datetime | None:
         """Return the time until which a workload must not be preempted; None: it may be preempted."""
-        minimum = self.minimum_runtime.get(workload.queue)
-        if minimum is None:
+        minimum = self.limits.granted(workload.queue, workload.facts)
+        if not minimum:
             return None
         if workload.reserved_at is None:
             return self.now + _UNWRITTEN_FOR

@@ -10,11 +10,11 @@ from typing import TypeVar
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.defrag import DefragQuestion
 from kqueue.core.joint.kept import Kept
-from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import RunningInput
 from kqueue.core.joint.statistics import NodeStatistics, joined
+from kqueue.core.lost_work import Checkpoints
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, Snapshot, TopologyView

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, DefragSettings, Goal, NoPlan
-from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
+from kqueue.core.lost_work import Checkpoints
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Leaf, Tree
 from kqueue.core.topology.tree import Ints

@@ -9,9 +9,10 @@ from itertools import islice
 from kqueue.api import move_names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.core.joint.movable import Checkpoints, MoveHistory, MoveLimits, MovePolicy
+from kqueue.core.joint.movable import MoveHistory, MoveLimits, MovePolicy
 from kqueue.core.joint.moving import RunningGang, Topologies
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
+from kqueue.core.lost_work import Checkpoints
 from kqueue.model.moving import move_wishes
 from kqueue.scheduling.context import Context
 from kqueue.state.defrag.running import running_gang

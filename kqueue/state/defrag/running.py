@@ -87,7 +87,7 @@ def _gang(
     running = running_seconds(obj, state.now)
     pods = sum(pod_set.count for pod_set in holding.admission.pod_sets)
     placed = _placed(holding, topologies, head)
-    minimum = state.cache.quota.minimum_runtimes().get(holding.queue)
+    minimum = state.cache.quota.run_limits().granted(holding.queue, holding.facts)
     reasons = judge(
         MoveFacts(
             queue=holding.queue,
@@ -95,7 +95,7 @@ def _gang(
             consent=wishes.consent,
             running=running,
             checkpoint_age=wishes.checkpoint_age,
-            minimum_runtime=int(minimum.total_seconds()) if minimum is not None else 0,
+            minimum_runtime=int(minimum.total_seconds()),
             moved=_moved(obj, running),
             budgets=_budgets(budgets, obj, pods),
         )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.core import preemption, quota
+from kqueue.core.lost_work import Checkpoints, RunFacts, RunLimits
 from kqueue.core.preemption import Findings, LocalQueueUsage, Rules, SharingStrategy
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
@@ -468,15 +469,107 @@ HOUR = {"a": timedelta(hours=1)}
 )
 def test_minimum_runtime(reserved: datetime | None, admitted: datetime | None, until: datetime | None) -> None:
     workload = replace(runs("w", "a", 2), reserved_at=reserved, admitted_at=admitted)
-    assert Rules(now=NOW, minimum_runtime=HOUR).protected_until(workload) == until
-    assert Rules(now=NOW, minimum_runtime={"b": timedelta(hours=1)}).protected_until(workload) is None
+    assert Rules(now=NOW, limits=RunLimits(minimum=HOUR)).protected_until(workload) == until
+    assert Rules(now=NOW, limits=RunLimits(minimum={"b": timedelta(hours=1)})).protected_until(workload) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "longest", "granted"),
+    [
+        pytest.param(None, 0, None, 0, id="nobody-asks"),
+        pytest.param(None, 60, 3600, 60, id="a-job-that-does-not-ask"),
+        pytest.param(600, 0, None, 0, id="a-queue-that-grants-none"),
+        pytest.param(600, 60, None, 60, id="no-more-than-the-queues-own"),
+        pytest.param(30, 60, None, 30, id="a-job-may-do-with-less"),
+        pytest.param(0, 60, 3600, 0, id="a-job-may-do-without"),
+        pytest.param(600, 60, 3600, 600, id="as-asked"),
+        pytest.param(10**9, 60, 3600, 3600, id="a-lie-gets-the-longest"),
+        pytest.param(600, 60, 0, 0, id="the-queue-trusts-no-job-that-asks"),
+    ],
+)
+def test_a_job_asks_and_its_queue_grants(asked: int | None, own: int, longest: int | None, granted: int) -> None:
+    limits = RunLimits(
+        minimum={"a": timedelta(seconds=own)} if own else {},
+        longest={} if longest is None else {"a": timedelta(seconds=longest)},
+    )
+    facts = RunFacts(minimum_runtime=None if asked is None else timedelta(seconds=asked))
+
+    assert limits.granted("a", facts) == timedelta(seconds=granted)
+    workload = replace(runs("w", "a", 2), reserved_at=NOW, admitted_at=NOW, facts=facts)
+    until = NOW + timedelta(seconds=granted) if granted else None
+    assert Rules(now=NOW, limits=limits).protected_until(workload) == until
+
+
+# --- lost work -------------------------------------------------------------------------------------------------------
+
+
+def equal(name: str, queue: str = "a", *, pods: int = 1, saved: int | None = None, **more: Any) -> Admitted:
+    """A workload that was admitted an hour ago; `saved`: the age of its last checkpoint in seconds."""
+    last = None if saved is None else NOW - timedelta(seconds=saved)
+    began = NOW - timedelta(hours=1)
+    workload = runs(name, queue, 2, **more)
+    return replace(workload, reserved_at=began, admitted_at=began, pods=pods, facts=RunFacts(last_checkpoint=last))
+
+
+def chosen(running: Sequence[Admitted], size: int = 2, **rules: Any) -> list[str]:
+    """The targets for a workload of this size, with a queue that is full."""
+    snapshot = world([leaf("a", nominal=2 * len(running))], running, [policy("a", preempts_own=LOWER)])
+    found = preemption.find_targets(snapshot, wants("a", size, priority=5), Findings(Rules(now=NOW, **rules)))
+    return sorted(target.admitted.uid for target in found)
+
+
+@pytest.mark.parametrize(
+    ("running", "first"),
+    [
+        pytest.param([equal("x", pods=2), equal("y")], "y", id="fewer-pods"),
+        pytest.param([equal("x"), equal("y", saved=60)], "y", id="a-checkpoint"),
+        pytest.param([equal("x", saved=120), equal("y", saved=60)], "y", id="a-later-checkpoint"),
+        pytest.param([equal("x", saved=60, pods=90), equal("y", pods=2)], "y", id="pods-times-seconds"),
+        pytest.param([equal("x", saved=-60), equal("y", saved=60)], "y", id="a-checkpoint-in-the-future-is-none"),
+        pytest.param([equal("y"), equal("x", saved=10**8)], "x", id="the-far-past-is-no-later-than-the-start"),
+        pytest.param([equal("y", saved=60), equal("x", saved=60)], "x", id="the-uid-between-equals"),
+        pytest.param([equal("x", priority=1), equal("y", pods=9)], "y", id="priority-comes-before"),
+        pytest.param(
+            [equal("x", saved=0), replace(equal("y", pods=9), reserved_at=NOW - timedelta(minutes=59))],
+            "y",
+            id="the-later-reservation-comes-before",
+        ),
+    ],
+)
+def test_lost_work_decides_between_equals(running: Sequence[Admitted], first: str) -> None:
+    """The rules of the compatible system come before; only the uid comes after."""
+    assert chosen(running) == [first]
+    assert chosen(running[::-1]) == [first]
+
+
+@pytest.mark.parametrize("fair", [None, (SharingStrategy.LTE,)], ids=["classical", "fair"])
+def test_work_above_the_limit_of_its_queue_is_lost_last(fair: Any) -> None:
+    """Such a workload is preempted after workloads of higher priority, and still before the preemptor waits."""
+    dear, other = equal("dear", pods=10), equal("other", priority=1)
+    lost = dear.lost(NOW)
+    assert lost == 10 * 3660
+
+    assert chosen([dear, other], fair=fair) == ["dear"]
+    assert chosen([dear, other], fair=fair, limits=RunLimits(most_lost={"a": lost})) == ["dear"]
+    assert chosen([dear, other], fair=fair, limits=RunLimits(most_lost={"a": lost - 1})) == ["other"]
+    assert chosen([dear, other], fair=fair, limits=RunLimits(most_lost={"b": 0})) == ["dear"]
+    assert chosen([dear, other], 4, fair=fair, limits=RunLimits(most_lost={"a": 0})) == ["dear", "other"]
+
+
+def test_a_claimed_restart_counts_for_an_hour_at_most() -> None:
+    facts = RunFacts(checkpoints=Checkpoints(restart=10**8))
+    assert replace(equal("w"), facts=facts).lost(NOW) == 3600 + 3600
+
+
+def test_a_workload_that_does_not_run_loses_nothing() -> None:
+    assert replace(equal("w"), admitted_at=None).lost(NOW) == 0
 
 
 def test_a_plan_says_when_the_first_protected_workload_may_be_preempted() -> None:
     times = {"early": NOW - timedelta(minutes=30), "late": NOW - timedelta(minutes=10)}
     running = [replace(runs(name, "a", 2), reserved_at=at, admitted_at=at) for name, at in times.items()]
     snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
-    findings = Findings(Rules(now=NOW, minimum_runtime=HOUR))
+    findings = Findings(Rules(now=NOW, limits=RunLimits(minimum=HOUR)))
     assert preemption.find_targets(snapshot, wants("a", 4, priority=5), findings) == ()
     assert findings.retry_at == {"waiting": NOW + timedelta(minutes=30)}
 

@@ -101,6 +101,13 @@ def placed_by(profile: str) -> Any:
         pytest.param(wishing(expected_runtime="90m"), HERE, [], id="an-expected-runtime"),
         pytest.param(wishing(expected_runtime="-90m"), HERE, [RUNTIME], id="a-runtime-below-0"),
         pytest.param(wishing(expected_runtime="long"), HERE, [RUNTIME], id="a-runtime-that-is-no-duration"),
+        pytest.param(wishing(minimum_runtime="1h"), HERE, [], id="a-minimum-runtime"),
+        pytest.param(
+            wishing(minimum_runtime="-1h"),
+            HERE,
+            ["metadata.annotations[kqueue.dev/minimum-runtime]"],
+            id="a-minimum-runtime-below-0",
+        ),
         pytest.param(queued({"admission_gated_by": "example.com/a, example.com/b"}), HERE, [], id="gates"),
         *(
             pytest.param(

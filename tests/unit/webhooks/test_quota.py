@@ -261,6 +261,29 @@ def test_concurrent_admission_has_its_bounds(obj: Object, expected: list[str]) -
     assert paths(obj) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("kqueue.dev/minimum-runtime", "soon", "'soon' must be a duration such as 300ms, 5m or 1h30m"),
+        ("kqueue.dev/longest-minimum-runtime", "-1s", "'-1s' must not be negative; write 0 or more"),
+        ("kqueue.dev/most-lost-pod-seconds", "1h", "'1h' must be a whole number of pod-seconds such as 360000"),
+        ("kqueue.dev/most-lost-pod-seconds", "9" * 19, f"'{'9' * 19}' must be a whole number of pod-seconds such as"),
+    ],
+)
+def test_new_mistakes_in_limits_on_preemption_are_refused(key: str, value: str, said: str) -> None:
+    """A mistake of before the upgrade keeps no other change out."""
+    wrong = {"metadata": {"annotations": {key: value}}, "spec": {}}
+    (problem,) = quota.cluster_queue_problems(wrong, None, ON)
+
+    assert problem.path == f"metadata.annotations[{key}]"
+    assert problem.problem.startswith(said)
+    assert quota.cluster_queue_problems(wrong, wrong, ON) == []
+    assert (
+        quota.cluster_queue_problems({"metadata": {"annotations": {key: "10" if "pod" in key else "10s"}}}, None, ON)
+        == []
+    )
+
+
 def test_the_concurrent_admission_policy_is_for_ever() -> None:
     """It may neither change nor come nor go, whatever the gate says."""
     assert paths(concurrent(), old=concurrent()) == []

@@ -13,9 +13,9 @@ from kqueue.core.joint.covers import cheapest_covers
 from kqueue.core.joint.defrag import DefragPlan, DefragSettings, Goal, NoPlan, NoPlanReason, defragment
 from kqueue.core.joint.fragmentation import fragmentation, reachable_slots
 from kqueue.core.joint.goals import goal_of, goal_of_nodes
-from kqueue.core.joint.movable import lost_seconds
 from kqueue.core.joint.moving import RunningGang, charge
 from kqueue.core.joint.world import World
+from kqueue.core.lost_work import lost_seconds
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import DomainUsage, PodSetRequest, TopologyRequest

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.joint.movable import (
-    Consent,
-    MoveFacts,
-    MoveHistory,
-    MoveLimits,
-    MovePolicy,
-    lost_seconds,
-    why_immovable,
-)
+from kqueue.core.joint.movable import Consent, MoveFacts, MoveHistory, MoveLimits, MovePolicy, why_immovable
+from kqueue.core.lost_work import lost_seconds
 
 WILLING = MoveFacts(queue="team", pods=8, consent=Consent.ALWAYS, running=3600)
 LIMITS, NONE = MoveLimits(), MoveHistory()

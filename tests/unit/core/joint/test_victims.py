@@ -19,7 +19,6 @@ from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.batch import Batch, RankedWorkload
 from kqueue.core.joint.classes import ClassInput, PodClass, classes_of
 from kqueue.core.joint.graph import Arc, Graph, problem_with
-from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.network import build
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
@@ -27,6 +26,7 @@ from kqueue.core.joint.running import RunningInput, lost_by, stopped_classes
 from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.victims import in_ranks, may_preempt
+from kqueue.core.lost_work import Checkpoints, RunLimits
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Findings, PreemptionReason, Rules, Target
 from kqueue.core.quota import FlavorResource
@@ -294,7 +294,7 @@ def test_by_default_a_round_proposes_no_victims() -> None:
         (LOWER, {"priority": 0}, Rules(now=START)),
         (LOWER, {"closed_gates": ("gate",)}, Rules(now=START)),
         (LOWER, {"never_preempts": True}, Rules(now=START)),
-        (LOWER, {}, Rules(now=START, minimum_runtime={"team": 2 * HOUR})),
+        (LOWER, {}, Rules(now=START, limits=RunLimits(minimum={"team": 2 * HOUR}))),
         (LOWER, {}, Rules(now=START, spared={"w": {"old", "new"}})),
     ],
 )
@@ -313,7 +313,7 @@ def test_who_may_not_preempt_never_does_however_long_it_waits(spec: Any, change:
 def test_a_protected_workload_is_not_taken_in_place_of_a_dearer_one() -> None:
     """The minimum runtime protects `new`; the plan knows nothing of it."""
     snapshot, heads = two_racks()
-    rules = Rules(now=START, minimum_runtime={"team": timedelta(minutes=30)})
+    rules = Rules(now=START, limits=RunLimits(minimum={"team": timedelta(minutes=30)}))
     forced = PlanHint(
         flavors={}, places={}, plan="p", victims=ProposedVictims(uids=("new",), lost={"old": 10**9, "new": 1})
     )
@@ -378,7 +378,8 @@ def drawn_with_victims(seed: int) -> RoundInput:
     return replace(
         given,
         state=PlannedState(
-            snapshot=replace(snapshot, admitted=admitted), rules=replace(given.state.rules, minimum_runtime=minimum)
+            snapshot=replace(snapshot, admitted=admitted),
+            rules=replace(given.state.rules, limits=RunLimits(minimum=minimum)),
         ),
         settings=replace(given.settings, victims=VictimChoice.JOINT),
         running=RunningInput(
@@ -431,7 +432,9 @@ def full_racks(seed: int) -> RoundInput:
     queues = {name: tuple(head for head in heads if head.queue == name) for name in "ab"}
     minimum = {queue: timedelta(seconds=1800) for queue in "ab" if chance.randrange(4) == 0}
     return RoundInput(
-        state=PlannedState(snapshot=with_running(snapshot, workloads), rules=Rules(now=START, minimum_runtime=minimum)),
+        state=PlannedState(
+            snapshot=with_running(snapshot, workloads), rules=Rules(now=START, limits=RunLimits(minimum=minimum))
+        ),
         batch=Batch(queues={name: some for name, some in queues.items() if some}),
         waited={},
         settings=JointSettings(victims=VictimChoice.JOINT, order=chance.choice(list(JointOrder))),
@@ -449,7 +452,7 @@ def is_legal(v: Admitted, head: Head, snapshot: Snapshot, rules: Rules) -> bool:
     spec = snapshot.queues[head.queue]
     policy = spec.preempts_own if v.queue == head.queue else spec.reclaims
     assert v.admitted_at is not None
-    if v.admitted_at + rules.minimum_runtime.get(v.queue, timedelta(0)) > rules.now:
+    if v.admitted_at + rules.limits.minimum.get(v.queue, timedelta(0)) > rules.now:
         return False
     if policy is Preempts.LOWER_OR_NEWER_EQUAL and v.priority == head.priority:
         return v.timestamp > head.timestamp

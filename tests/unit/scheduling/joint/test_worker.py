@@ -16,11 +16,11 @@ import pytest
 
 from kqueue.core.joint.answer import PlanAnswer, answer_of
 from kqueue.core.joint.migration import MigrationAnswer
-from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.running import RunningInput
+from kqueue.core.lost_work import Checkpoints
 from kqueue.scheduling.child import read, write
 from kqueue.scheduling.joint import worker
 from kqueue.scheduling.joint.assembly import Assembly

@@ -168,11 +168,14 @@ def _hindrance(one: JSON) -> Iterator[PageLine]:
 
 
 def _now(now: JSON) -> Iterator[PageLine]:
+    if "at" in now:
+        yield PageLine(f"a workload that is safe from preemption now may be preempted for it from {now['at']} on", 1)
     match now.get("outcome"):
         case "Admit":
             yield PageLine(f"it fits: {_then(now)}", 1, _GOOD)
         case "Preempt":
-            yield PageLine(f"it would preempt {now['targetCount']}:", 1)
+            losing = f", losing {now['lost']['message']}" if "lost" in now else ""
+            yield PageLine(f"it would preempt {now['targetCount']}{losing}:", 1)
             for target in now["targets"]:
                 yield PageLine(f"{_holder(target)} ({target['reason']})", 2)
 

@@ -1,8 +1,8 @@
 """The work that a running workload loses when it stops: since its last safe point, and for its restart.
 
-All searches for workloads to stop or to move use the same price (`lost_seconds`).  What a user says about checkpoints
-can lower the price without a limit, and raise it by `RESTART_MAX` at most: the workload cannot have lost more than it
-has run.
+All searches for workloads to stop or to move use the same price (`lost_seconds`).  Users can lower the price by their
+annotations about checkpoints, and raise it by `RESTART_MAX` at most, because no workload loses more time than it has
+run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NO_CHECKPOINTS = Checkpoints()
 
 @value(kw_only=True)
 class RunFacts:
-    """What the user of a running workload says about its run; nothing of it depends on the present time.
+    """Statements of the user of a running workload about its run, none of which depends on the present time.
 
     Args:
         minimum_runtime: the time for which it asks to be safe from preemption; None: it does not ask.

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from kqueue.api import names, run_names
+from kqueue.api import move_names, names, run_names
+from kqueue.clock import api_time
 from kqueue.config.duration import parse_duration
 from kqueue.core.joint.traits import pairs_of
 from kqueue.errors import FieldError
@@ -28,6 +29,8 @@ _RUNTIME = f"metadata.annotations[{names.EXPECTED_RUNTIME_ANNOTATION}]"
 _MINIMUM = f"metadata.annotations[{names.MINIMUM_RUNTIME_ANNOTATION}]"
 GATE_MAX = 63
 """The largest length of an admission gate."""
+_CHECKPOINT_STEP = timedelta(seconds=30)
+"""The least time between two checkpoints of a job that its Workload gets."""
 
 
 def queue_name(job: Mapping[str, Any]) -> str:
@@ -69,10 +72,17 @@ def joint_traits(owner: Mapping[str, Any]) -> dict[str, str]:
 def newer_run_traits(owner: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations of the owner about its run that its Workload, which has `known`, does not have like that.
 
-    A job writes the time of each checkpoint while it runs.  Annotations that only the Workload has stay.
+    A job writes the time of each checkpoint while it runs; a time that is less than half a minute later than the known
+    one is no news, so that a job cannot make kqueue write at the job's pace.  Annotations that the job lacks stay.
     """
     own = annotations_of(owner)
-    return {key: own[key] for key in run_names.RUN_TRAITS if own.get(key) and own[key] != known.get(key)}
+    newer = {key: own[key] for key in run_names.RUN_TRAITS if own.get(key) and own[key] != known.get(key)}
+    key = move_names.LAST_CHECKPOINT_ANNOTATION
+    if key in newer:
+        told, before = api_time(newer[key]), api_time(known.get(key, ""))
+        if told is not None and before is not None and timedelta(0) <= told - before < _CHECKPOINT_STEP:
+            del newer[key]
+    return newer
 
 
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Holding:
     job: tuple[str, str] | None = None
     """Kind (with its version) and UID of the object that controls the workload; None: no object controls it."""
     facts: RunFacts = NO_FACTS
-    """What its user says about its run."""
+    """The statements of its user about its run."""
     _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+from kqueue.clock import utc_text
+from kqueue.config.duration import duration_text
 from kqueue.core.decision import Admit, Preempt, Wait
 from kqueue.core.explain import Blocker, brief, exclusions, sentence
 from kqueue.core.quantity import format_quantity
@@ -207,7 +210,7 @@ def _holder(holder: Holder, resource: str, audience: Audience) -> JSON:
 # --- what would be ---------------------------------------------------------------------------------------------------
 
 
-def decision(look: Look, audience: Audience) -> JSON:
+def decision(look: Look, audience: Audience, now: datetime) -> JSON:
     """Return the decision of a cycle that would try this workload alone now."""
     match look.decision:
         case Admit(admission=admission, quality=quality):
@@ -216,10 +219,34 @@ def decision(look: Look, audience: Audience) -> JSON:
             shown = [
                 audience.workload(target.admitted, reason=str(target.reason)) for target in targets[:_WORKLOADS_SHOWN]
             ]
-            return {"outcome": "Preempt", "targets": shown, "targetCount": len(targets)}
-        case Wait(outcome=outcome, reason=reason, blockers=found):
-            return {"outcome": str(outcome), "reason": str(reason), "message": audience.brief(found)}
+            lost = _loss([target.admitted for target in targets], audience, now)
+            return {"outcome": "Preempt", "targets": shown, "targetCount": len(targets), **lost}
+        case Wait(outcome=outcome, reason=reason, blockers=found, retry_at=at):
+            waits = {"outcome": str(outcome), "reason": str(reason), "message": audience.brief(found)}
+            return waits if at is None else {**waits, "at": utc_text(at)}
     return {"outcome": "Unknown"}
+
+
+def preempting(now: JSON) -> str:
+    """Return a decision to preempt as part of a sentence."""
+    count = now["targetCount"]
+    losing = f", losing {now['lost']['message']}" if "lost" in now else ""
+    return f"preempting {count} workload{'s' if count != 1 else ''}{losing}"
+
+
+def _loss(workloads: Iterable[Admitted], audience: Audience, now: datetime) -> JSON:
+    """Return the work that preemption of these workloads would lose; empty: none.
+
+    Workloads that the user may not read are left out, because their run time and size are nobody else's business.
+    """
+    known = [workload for workload in workloads if audience.may_name(workload.key) and not workload.evicted]
+    lost = sum(workload.lost(now) for workload in known)
+    if not lost:
+        return {}
+    pods = sum(workload.pods for workload in known)
+    each = duration_text(timedelta(seconds=lost // pods))
+    text = f"{each} of {pods} pod{'s' if pods != 1 else ''}"
+    return {"lost": {"podSeconds": lost, "pods": pods, "message": text}}
 
 
 def what_if(

@@ -117,6 +117,7 @@ class WorkloadExplainer:
         why = _Why(
             workload=obj,
             queue=queue,
+            now=now,
             held_back=self._held(obj, now),
             seen=self._seen(now),
             held_by=held_by,
@@ -406,6 +407,7 @@ class _Why:
 
     workload: wire.Workload
     queue: str
+    now: datetime
     queue_object: Callable[[str], wire.ClusterQueue | None]
     silent: Mapping[str, str]
     """Nodes that are not ready, by host name."""
@@ -432,7 +434,7 @@ class _Why:
             if part is not None:
                 shown[name] = part
         if self.look is not None:
-            shown["now"] = explained.decision(self.look, audience)
+            shown["now"] = explained.decision(self.look, audience, self.now)
             shown["blockers"] = explained.blockers(self.look, self.queue, audience, self._of_rounds(self.look))
             shown["flavors"] = explained.flavors(self.look, audience)
         if self.search is not None:
@@ -548,8 +550,7 @@ def summary(state: State, shown: JSON) -> str:
     if outcome == Admit.__name__:
         return f"{before}It would fit now{first}" if ahead else f"{before}It fits now, and is tried next{first}"
     if outcome == Preempt.__name__:
-        targets = pending["now"]["targetCount"]
-        return f"{before}It would start by preempting {targets} workload{'s' if targets != 1 else ''}{first}"
+        return f"{before}It would start by {explained.preempting(pending['now'])}{first}"
     if pending.get("now", {}).get("message"):
         return f"{before}It waits: {pending['now']['message']}"
     told = shown.get("told")

@@ -79,7 +79,13 @@ def make_answer(**pending: Any) -> dict[str, Any]:
                 "reason": "R",
                 "byEqual": True,
             },
-            "now": {"outcome": "Preempt", "targets": [{**holder, "reason": "InClusterQueue"}], "targetCount": 1},
+            "now": {
+                "outcome": "Preempt",
+                "targets": [{**holder, "reason": "InClusterQueue"}],
+                "targetCount": 1,
+                "lost": {"podSeconds": 9, "pods": 3, "message": "3s of 3 pods"},
+                "at": "T3",
+            },
             "blockers": [{"kind": "Quota", "message": "the first blocker"}],
             "flavors": [
                 {
@@ -109,7 +115,8 @@ def test_everything_that_is_known_is_on_the_page() -> None:
         "tried 7 s ago, by an equal workload: R; 2 changes since",
         "its status says 8 s ago: WaitingForQuota: said before",
         "BackOff: not before noon",
-        "it would preempt 1:",
+        "it would preempt 1, losing 3s of 3 pods:",
+        "a workload that is safe from preemption now may be preempted for it from T3 on",
         "ns/b (ClusterQueue team, priority 3, leaving) (InClusterQueue)",
         "1. the first blocker",
         "gpu for pod set main: does not fit",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.jobs import rules
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import apply_merge_patch
@@ -323,3 +324,23 @@ def test_sizes_bind_users_and_not_our_own_starts_and_stops(suspend: bool) -> Non
 def test_defaults_of_a_new_job(job: Any, around: JobContext, patch: dict[str, Any]) -> None:
     """What the mutating webhook writes, and nothing more."""
     assert JOB.defaults(job, around) == patch
+
+
+@pytest.mark.parametrize(
+    ("told", "known", "handed_on"),
+    [
+        pytest.param("2026-01-01T12:00:00Z", "", True, id="the-first"),
+        pytest.param("2026-01-01T12:00:30Z", "2026-01-01T12:00:00Z", True, id="half-a-minute-later"),
+        pytest.param("2026-01-01T12:00:29Z", "2026-01-01T12:00:00Z", False, id="each-second"),
+        pytest.param("2026-01-01T11:59:59Z", "2026-01-01T12:00:00Z", True, id="corrected-to-an-earlier-time"),
+        pytest.param("soon", "2026-01-01T12:00:00Z", True, id="no-time"),
+        pytest.param("2026-01-01T12:00:01Z", "soon", True, id="after-no-time"),
+    ],
+)
+def test_a_workload_gets_the_checkpoints_of_its_job_at_a_bounded_rate(told: str, known: str, handed_on: bool) -> None:
+    key = "kqueue.dev/last-checkpoint"
+    job = {"metadata": {"annotations": {key: told}}}
+
+    found = rules.newer_run_traits(job, {key: known} if known else {})
+
+    assert found == ({key: told} if handed_on else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -120,6 +120,53 @@ async def test_one_that_waits_for_quota_says_who_holds_it_and_what_would_help(ma
     assert pending["wouldStartIf"][0]["then"]["clusterQueue"] == "team"
     assert pending["search"] == {"complete": True}
     assert answer["told"]["reason"] == "WaitingForQuota"
+
+
+def runs_since(since: datetime, name: str, *, cpus: int, namespace: str = "ns", **notes: str) -> JSON:
+    """A Workload of low priority that was admitted then; `notes` are annotations of kqueue.dev."""
+    running = make_workload(name, cpus=cpus, priority=-1, status=reserved(condition("Admitted"), cpus=cpus))
+    running["status"]["conditions"][-1]["lastTransitionTime"] = utc_text(since)
+    running["metadata"] |= {
+        "namespace": namespace,
+        "annotations": {f"kqueue.dev/{key.replace('_', '-')}": value for key, value in notes.items()},
+    }
+    return running
+
+
+async def test_a_preemption_is_told_with_the_work_that_it_loses(make: Callable[..., Desk]) -> None:
+    """Two of the three victims may be read; the third counts, and nothing is said of its run."""
+    queue = make_cluster_queue(preemption={"withinClusterQueue": "LowerPriority"})
+    desk = make((CLUSTER_QUEUES, queue), (LOCAL_QUEUES, make_local_queue()))
+    since = desk.world.clock.now() - timedelta(hours=2)
+    saved = utc_text(since + timedelta(hours=1))
+    desk.world.add(
+        runs_since(since, "b", cpus=3),
+        runs_since(since, "c", cpus=3, last_checkpoint=saved),
+        runs_since(since, "d", cpus=3, namespace="other"),
+        make_workload("a", cpus=10),
+    )
+
+    answer = await desk.ask()
+    now = answer["pending"]["now"]
+    desk.readable.add("other")
+    read = (await desk.ask())["pending"]["now"]
+
+    assert now["targetCount"] == 3
+    assert now["lost"] == {"podSeconds": 7260 + 3660, "pods": 2, "message": "1h31m of 2 pods"}
+    assert "by preempting 3 workloads, losing 1h31m of 2 pods" in answer["summary"]
+    assert read["lost"] == {"podSeconds": 7260 * 2 + 3660, "pods": 3, "message": "1h41m of 3 pods"}
+
+
+async def test_the_time_from_which_a_protected_workload_may_be_preempted(make: Callable[..., Desk]) -> None:
+    queue = make_cluster_queue(preemption={"withinClusterQueue": "LowerPriority"})
+    queue["metadata"]["annotations"] = {"kqueue.dev/longest-minimum-runtime": "1h"}
+    desk = make((CLUSTER_QUEUES, queue), (LOCAL_QUEUES, make_local_queue()))
+    since = desk.world.clock.now()
+    desk.world.add(runs_since(since, "b", cpus=6, minimum_runtime="20m"), make_workload("a", cpus=6))
+
+    now = (await desk.ask())["pending"]["now"]
+
+    assert now["at"] == utc_text(since + timedelta(minutes=20))
 
 
 async def test_when_it_was_tried_last_and_on_which_state(make: Callable[..., Desk]) -> None:

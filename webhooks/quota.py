@@ -17,7 +17,7 @@ from kqueue.jobs import syntax
 from kqueue.jobs.fields import annotations_of, mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
-from kqueue.model import run_limits
+from kqueue.model import quota_objects
 from webhooks import node_classes
 
 MOST_FLAVORS = 256
@@ -62,7 +62,7 @@ def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeature
 def _annotation_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
     """Yield new mistakes in annotations; old ones are in condition Active, and prevent no other change."""
     notes, before = annotations_of(obj), annotations_of(old) if old is not None else {}
-    for key, problem in run_limits.queue_problems(notes):
+    for key, problem in quota_objects.annotation_problems(notes):
         if notes.get(key) != before.get(key):
             yield FieldError(f"metadata.annotations[{key}]", problem)
 

@@ -29,6 +29,7 @@ from kqueue.controllers import (
     plugin_checks,
     pod,
     queue_status,
+    quota_from_capacity,
     second_pass,
     switched_off,
     topology_ungater,
@@ -51,6 +52,7 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         workload_priority.setup,
         concurrent_admission.setup,
         node_classes.setup,
+        quota_from_capacity.setup,
     ),
     "topology": (topology_ungater.setup, gate_sweeper.setup, node_health.setup),
     "jobs": (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from kqueue.api import names, run_names
+from kqueue.api import names, quota_names, run_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
@@ -18,6 +18,7 @@ from kqueue.model.joint import joint_policies
 from kqueue.model.node_classes import class_tolerations, node_class
 from kqueue.model.nodes import taint, toleration
 from kqueue.model.profiles import chosen_algorithm
+from kqueue.model.quota_shares import quota_shares, with_shares
 from kqueue.model.resources import amounts
 
 
@@ -89,7 +90,7 @@ def queue_spec(
     *,
     ignores_undeclared: bool = False,
     fungible: bool = True,
-) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
+) -> tuple[QueueSpec, Mapping[FlavorResource, Quota], str]:
     """Return a ClusterQueue in the form of planning, its quotas, and the values that cannot be parsed as text (empty:
     all can).
 
@@ -97,10 +98,13 @@ def queue_spec(
     `QueueSpec`.
     """
     spec = obj.spec
-    columns, problem = quotas(spec.resource_groups)
+    configured, problem = quotas(spec.resource_groups)
     algorithm, unknown = chosen_algorithm(obj.metadata)
     notes = obj.metadata.annotations
+    columns, unresolved = with_shares(configured, notes)
     unreadable = [f"metadata.annotations[{key}]: {problem}" for key, problem in run_limits.queue_problems(notes)]
+    if unresolved:
+        unreadable.append(f"metadata.annotations[{quota_names.QUOTA_SHARES_ANNOTATION}]: {unresolved}")
     unfit = joint_policies(obj.metadata)[1]
     problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, *unreadable, unfit)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
@@ -131,6 +135,15 @@ def queue_spec(
     )
 
 
+def annotation_problems(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the annotations of a ClusterQueue about limits and shares that are wrong by themselves, each with its
+    problem.
+    """
+    shares = quota_shares(annotations)[1]
+    found = run_limits.queue_problems(annotations)
+    return [*found, (quota_names.QUOTA_SHARES_ANNOTATION, shares)] if shares else found
+
+
 def cohort_problem(obj: wire.Cohort) -> str:
     """Return the problem of a Cohort that is not valid; empty: it is valid."""
     return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1])))
@@ -151,6 +164,8 @@ _PLANNED_BY = (
     names.MINIMUM_RUNTIME_ANNOTATION,
     run_names.LONGEST_RUNTIME_ANNOTATION,
     run_names.MOST_LOST_ANNOTATION,
+    quota_names.QUOTA_SHARES_ANNOTATION,
+    quota_names.RESOLVED_QUOTA_ANNOTATION,
     names.PROFILE_ANNOTATION,
     names.JOINT_POLICIES_ANNOTATION,
 )

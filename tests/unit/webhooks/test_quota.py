@@ -265,12 +265,13 @@ def test_concurrent_admission_has_its_bounds(obj: Object, expected: list[str]) -
     ("key", "value", "said"),
     [
         ("kqueue.dev/minimum-runtime", "soon", "'soon' must be a duration such as 300ms, 5m or 1h30m"),
+        ("kqueue.dev/quota-from-capacity", "h100/cpu=1001", "'h100/cpu=1001' is no share from 0 to 1000 per mille;"),
         ("kqueue.dev/longest-minimum-runtime", "-1s", "'-1s' must not be negative; write 0 or more"),
         ("kqueue.dev/most-lost-pod-seconds", "1h", "'1h' must be a whole number of pod-seconds such as 360000"),
         ("kqueue.dev/most-lost-pod-seconds", "9" * 19, f"'{'9' * 19}' must be a whole number of pod-seconds such as"),
     ],
 )
-def test_new_mistakes_in_limits_on_preemption_are_refused(key: str, value: str, said: str) -> None:
+def test_new_mistakes_in_annotations_are_refused(key: str, value: str, said: str) -> None:
     """A mistake of before the upgrade keeps no other change out."""
     wrong = {"metadata": {"annotations": {key: value}}, "spec": {}}
     (problem,) = quota.cluster_queue_problems(wrong, None, ON)
@@ -278,10 +279,13 @@ def test_new_mistakes_in_limits_on_preemption_are_refused(key: str, value: str, 
     assert problem.path == f"metadata.annotations[{key}]"
     assert problem.problem.startswith(said)
     assert quota.cluster_queue_problems(wrong, wrong, ON) == []
-    assert (
-        quota.cluster_queue_problems({"metadata": {"annotations": {key: "10" if "pod" in key else "10s"}}}, None, ON)
-        == []
-    )
+
+
+def test_right_annotations_are_taken() -> None:
+    right = {"minimum-runtime": "10m", "longest-minimum-runtime": "1h", "most-lost-pod-seconds": "360000"}
+    right |= {"quota-from-capacity": "h100/cpu=50%"}
+    notes = {f"kqueue.dev/{key}": value for key, value in right.items()}
+    assert quota.cluster_queue_problems({"metadata": {"annotations": notes}, "spec": {}}, None, ON) == []
 
 
 def test_the_concurrent_admission_policy_is_for_ever() -> None:

@@ -148,6 +148,8 @@ def _queue(answer: JSON, pending: JSON) -> Iterator[PageLine]:
             f"(number {place['placeInLocalQueue']} of {place['ofInLocalQueue']} in its LocalQueue)",
             1,
         )
+        for budget in place.get("budgets") or ():
+            yield PageLine(f"budget of {budget['of']}: {budget['message']}", 1)
     tried = pending.get("lastTried")
     if tried and tried["known"]:
         equal = ", by an equal workload" if tried.get("byEqual") else ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import names, quota_names
 from kqueue.api.wire import kueue as wire
 from kqueue.runtime.store import Store
 from kqueue.state import checks
@@ -130,6 +130,7 @@ class Blockers:
             return _deactivated(workload)
         return (
             self._queue_blocker(workload)
+            or self._budget_blocker(workload)
             or self._request_blocker(workload)
             or self._gate_blocker(workload)
             or _check_blocker(workload)
@@ -145,7 +146,7 @@ class Blockers:
             yield _deactivated(workload)
         looks = (
             *(() if stops else (self._queue_blocker,)),
-            *(self._request_blocker, self._gate_blocker, _check_blocker),
+            *(self._budget_blocker, self._request_blocker, self._gate_blocker, _check_blocker),
         )
         yield from (found for look in looks if (found := look(workload)) is not None)
 
@@ -177,6 +178,13 @@ class Blockers:
             return Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
         problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.quota.queue_object(queue))
         return Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
+
+    def _budget_blocker(self, workload: wire.Workload) -> Blocked | None:
+        key = model.local_queue_key(workload)
+        local = self._local_queues.get(key)
+        queue = (local.spec.cluster_queue or "") if local is not None else ""
+        over = self._cache.budgets.exhausted(queue, key)
+        return Blocked(quota_names.REASON_BUDGET_EXHAUSTED, over.sentence(queue)) if over is not None else None
 
     def _request_blocker(self, workload: wire.Workload) -> Blocked | None:
         problem = self._cache.requests.problem(workload)

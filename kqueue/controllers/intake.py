@@ -276,6 +276,7 @@ class Intake:
         if changed:
             self._publish(wake_up)
         self._cache.quota.on_cluster_queue(name, new)
+        self._cache.budgets.on_cluster_queue(name, new)
         fair = self._fair_usage
         by_usage = fair is not None and fair.on_cluster_queue(name, new)
         if new is None:
@@ -286,6 +287,10 @@ class Intake:
             self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage, order=order)
         if changed:
             self._publish(wake_up)
+
+    def on_budget(self, queue: str) -> None:
+        """Publish that a budget of a ClusterQueue has renewed, or is larger."""
+        self._publish(WakeUp(source=WakeUpSource.CLUSTER_QUEUE, cluster_queues=frozenset({queue})))
 
     def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
         """Follow a Cohort that was created, changed or deleted; workloads of its whole tree are tried again."""

@@ -9,6 +9,7 @@ from kqueue.controllers import (
     admission_gates,
     batch_process,
     batch_process_copies,
+    budgets,
     check_kinds,
     composed,
     concurrent_admission,
@@ -53,6 +54,7 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         concurrent_admission.setup,
         node_classes.setup,
         quota_from_capacity.setup,
+        budgets.setup,
     ),
     "topology": (topology_ungater.setup, gate_sweeper.setup, node_health.setup),
     "jobs": (

@@ -129,6 +129,7 @@ class Operator:
         manager.is_loaded = lambda: loop.is_loaded
         manager.preemptions.on_ended = intake.on_claim_ended
         manager.moves.on_ended = intake.on_claim_ended
+        manager.cache.budgets.on_renewed = intake.on_budget
         manager.charge_pod, manager.release_pod = intake.charge_pod, intake.release_pod
 
     def _wake(self) -> None:

@@ -14,6 +14,7 @@ from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
 from kqueue.model import run_limits
+from kqueue.model.budgets import budgets
 from kqueue.model.joint import joint_policies
 from kqueue.model.node_classes import class_tolerations, node_class
 from kqueue.model.nodes import taint, toleration
@@ -102,9 +103,8 @@ def queue_spec(
     algorithm, unknown = chosen_algorithm(obj.metadata)
     notes = obj.metadata.annotations
     columns, unresolved = with_shares(configured, notes)
-    unreadable = [f"metadata.annotations[{key}]: {problem}" for key, problem in run_limits.queue_problems(notes)]
-    if unresolved:
-        unreadable.append(f"metadata.annotations[{quota_names.QUOTA_SHARES_ANNOTATION}]: {unresolved}")
+    wrong = dict(annotation_problems(notes)) | ({quota_names.QUOTA_SHARES_ANNOTATION: unresolved} if unresolved else {})
+    unreadable = [f"metadata.annotations[{key}]: {problem}" for key, problem in wrong.items()]
     unfit = joint_policies(obj.metadata)[1]
     problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, *unreadable, unfit)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
@@ -136,12 +136,14 @@ def queue_spec(
 
 
 def annotation_problems(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the annotations of a ClusterQueue about limits and shares that are wrong by themselves, each with its
-    problem.
+    """Return the annotations of a ClusterQueue about limits, shares and budgets that are wrong by themselves, each with
+    its problem.
     """
-    shares = quota_shares(annotations)[1]
-    found = run_limits.queue_problems(annotations)
-    return [*found, (quota_names.QUOTA_SHARES_ANNOTATION, shares)] if shares else found
+    found = {
+        quota_names.QUOTA_SHARES_ANNOTATION: quota_shares(annotations)[1],
+        quota_names.BUDGETS_ANNOTATION: budgets(annotations)[1],
+    }
+    return [*run_limits.queue_problems(annotations), *((key, problem) for key, problem in found.items() if problem)]
 
 
 def cohort_problem(obj: wire.Cohort) -> str:
@@ -166,6 +168,7 @@ _PLANNED_BY = (
     run_names.MOST_LOST_ANNOTATION,
     quota_names.QUOTA_SHARES_ANNOTATION,
     quota_names.RESOLVED_QUOTA_ANNOTATION,
+    quota_names.BUDGETS_ANNOTATION,
     names.PROFILE_ANNOTATION,
     names.JOINT_POLICIES_ANNOTATION,
 )

@@ -78,7 +78,7 @@ def with_shares(
 ) -> tuple[Mapping[FlavorResource, Quota], str]:
     """Return the quotas with resolved nominal amounts, and the problem of the shares (empty: none).
 
-    A share that is not resolved yet leaves the quota of the spec.  What may be lent is no more than the nominal quota.
+    A share that is not resolved yet leaves the quota of the spec.  The limit of lending is the nominal quota at most.
     """
     shares, problem = quota_shares(annotations)
     unlisted = sorted(shares.keys() - quotas.keys())

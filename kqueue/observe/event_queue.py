@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Literal
 
-from kqueue.api import names
+from kqueue.api import names, quota_names
 from kqueue.clock import utc_text
 
 EventType = Literal["Normal", "Warning"]
@@ -57,6 +57,7 @@ _REASONS_FOR_WAITING = frozenset(
         names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS,
         names.REASON_MISCONFIGURED,
         names.REASON_SUSPENDED,
+        quota_names.REASON_BUDGET_EXHAUSTED,
         names.REASON_PENDING_EVALUATION,
         names.REASON_WAITING_FOR_PODS_READY,
         names.REASON_WAITING_FOR_LOCALITY,

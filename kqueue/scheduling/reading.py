@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import names, quota_names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.workload import Head
@@ -75,6 +75,11 @@ class HeadReader:
         problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.quota.queue_object(queue))
         if problem is not None:
             self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, problem)
+            return None
+        over = self._cache.budgets.exhausted(queue, model.local_queue_key(obj))
+        if over is not None:  # as for a namespace that the queue does not select, a StrictFIFO queue goes on
+            why = over.sentence(queue)
+            self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, why, reason=quota_names.REASON_BUDGET_EXHAUSTED)
             return None
         kept_out = self._heads.variants.kept_out(obj, queue) if self._heads.variants is not None else None
         if kept_out is not None:

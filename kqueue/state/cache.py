@@ -18,6 +18,7 @@ from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
 from kqueue.core.workload import Admission, Claim, Leader, Promise, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder, least_of
+from kqueue.state.budgets import Budgets
 from kqueue.state.cache_audit import CacheAudit
 from kqueue.state.device_hosts import DeviceHosts
 from kqueue.state.gangs import Gangs
@@ -62,6 +63,8 @@ class Cache:
         self.devices = DeviceHosts(self.requests.devices, self.ledger.pods)
         """The devices of hosts."""
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
+        self.budgets = Budgets()
+        """The budgets of ClusterQueues and their use."""
         self.gangs = Gangs()
         """Gangs that start."""
         self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node, self.devices.pod_facts)

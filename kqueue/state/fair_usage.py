@@ -176,7 +176,7 @@ class FairUsage:
         self.withdraw(holding.key)
         if holding.queue in self._by_usage:
             account = self._account(holding.local_queue)
-            account.penalties[holding.key] = penalty(_by_resource(holding.admission.usage()), self.rules)
+            account.penalties[holding.key] = penalty(by_resource(holding.admission.usage()), self.rules)
             account.usage = None
             self._entering[holding.key] = holding.local_queue
 
@@ -223,7 +223,7 @@ class FairUsage:
     def sample(self, local_queue: str, used: Usage, now: datetime) -> None:
         """Update the average of a LocalQueue; `used` is the quota of its admitted workloads."""
         account = self._account(local_queue)
-        in_use = _in_base_units(_by_resource(used))
+        in_use = _in_base_units(by_resource(used))
         account.record, account.usage = sampled(account.record, in_use, now, self.rules), None
 
     # --- views -------------------------------------------------------------------------------------------------
@@ -272,7 +272,8 @@ def _stored_average(obj: wire.LocalQueue) -> dict[str, float]:
     return consumed
 
 
-def _by_resource(usage: Usage) -> dict[str, int]:
+def by_resource(usage: Usage) -> dict[str, int]:
+    """Return the sum of a usage over all flavors, by resource."""
     total: Counter[str] = Counter()
     for column, amount in usage.items():
         total[column.resource] += amount

@@ -32,7 +32,7 @@ from kqueue.runtime.store import object_key
 from kqueue.state.joint_history import JointHistory
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
-from kqueue.visibility import explained, remedies, workload_state
+from kqueue.visibility import budgets, explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
@@ -249,6 +249,7 @@ class WorkloadExplainer:
             "placeInLocalQueue": local_before + 1,
             "ofInLocalQueue": in_local,
             "order": by,
+            **budgets.shown(self._cache.budgets.accounts(home, item.local_queue)),
         }
         if self._leads():  # a follower tries no workload, so it parks none
             to_be_tried = self._is_to_be_tried(home, key)

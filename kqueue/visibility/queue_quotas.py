@@ -26,6 +26,7 @@ from kqueue.runtime.store import object_key, split_key
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
+from kqueue.visibility import budgets
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
@@ -113,6 +114,7 @@ class QueueQuotas:
             "reserving": held.reserving,
             "admitted": held.admitted,
             "resources": [],
+            **budgets.shown(self._cache.budgets.accounts(home, key)),
         }
         if key in lines:
             item["waiting"] = [_waiting(place) for place in lines[key]]

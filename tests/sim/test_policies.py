@@ -1,4 +1,4 @@
-"""Policies of ClusterQueues in a whole world: quotas that follow nodes, and the order of victims."""
+"""Policies of ClusterQueues in a whole world: quotas that follow nodes, the order of victims, budgets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from kqueue.core.quantity import parse_quantity
+from kqueue.model.budgets import ledger
 from kqueue.sandbox.api import JOBS, NODES, Object
 from kqueue.sandbox.json_object import stamp
 from kqueue.sandbox.topology_spec import POOL_LABEL
@@ -121,3 +122,45 @@ async def test_of_equal_victims_the_one_goes_that_loses_least() -> None:
         assert running(world) == {"j0", "j2", "urgent"}
         assert is_true(world.workload_of("j1"), "Preempted")
         assert invariants.breaches(world, invariants.ALWAYS) == []
+
+
+def completed(world: World) -> int:
+    """The number of Jobs that have ended well."""
+    return sum(is_true(one, "Complete") for one in world.objects(JOBS))
+
+
+async def test_no_job_starts_after_the_end_of_its_budget_until_the_next_period() -> None:
+    """Half an hour of one CPU in each half hour; four jobs of two CPUs and 150 seconds fit at a time.
+
+    The first four and the next four start, because 1200 seconds of 1800 are used then; after five minutes 2400 are.  The
+    controller is killed in the middle of the second four, and while the last four wait.
+    """
+    async with simulated(3, tenancy=one_queue(8, budgets="cpu=500mh/1800s")) as world:
+        await world.pass_time(2)
+        for number in range(12):
+            await world.submit(job(f"j{number}", queue="q", pods=1, gpus=0, topology=None, run_seconds=150, cpus="2"))
+        await world.pass_time(200)
+        assert (completed(world), len(running(world))) == (4, 8)
+        world.kill_controller()
+        world.start_controller()
+        await world.pass_time(250)
+        assert (completed(world), len(running(world))) == (8, 8)
+        world.kill_controller()
+        world.start_controller()
+        while world.clock.now().minute < 30:
+            assert len(running(world)) == 8
+            assert used_cpu_seconds(world) in range(2350, 2450)
+            await world.pass_time(310)
+        await world.pass_time(30)
+        assert len(running(world)) == 12
+        await world.pass_time(200)
+        assert completed(world) == 12
+        assert invariants.breaches(world, invariants.AT_REST) == []
+
+
+def used_cpu_seconds(world: World) -> int:
+    """The written use of the budget."""
+    found = world.find(CLUSTER_QUEUES, "q")
+    assert found is not None
+    spent = ledger(found["metadata"]["annotations"]).spent
+    return sum(one.used for one in spent.values()) // 1_000_000

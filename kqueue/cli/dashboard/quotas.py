@@ -45,12 +45,13 @@ def print_quotas(answer: JSON, namespace: str) -> None:
 
 
 def heading(item: JSON) -> list[str]:
-    """Return lines with name, counts, share (if any), and the reason that the LocalQueue is inactive (if it is)."""
+    """Return lines with name, counts, share and budgets (if any), and why the LocalQueue is inactive (if it is)."""
     share = f", share {item['weightedShare']}" if "weightedShare" in item else ""
     lines = [
         f"LocalQueue {item['metadata']['name']}, ClusterQueue {item['clusterQueue'] or '(none)'}{share}",
         f"{item['admitted']} admitted, {item['pending']} waiting ({item['clusterQueuePending']} in the ClusterQueue)",
     ]
+    lines += [f"budget of {budget['of']}: {budget['message']}" for budget in item.get("budgets", ())]
     return [*lines, f"not active: {item['message']}"] if item.get("active") is False else lines
 
 

@@ -69,6 +69,7 @@ def make_answer(**pending: Any) -> dict[str, Any]:
                 "placeInLocalQueue": 1,
                 "ofInLocalQueue": 2,
                 "order": "priority and age",
+                "budgets": [{"of": "ns", "message": "4 of 10 h of cpu are left until T"}],
                 "line": "to be tried",
             },
             "lastTried": {
@@ -115,6 +116,7 @@ def test_everything_that_is_known_is_on_the_page() -> None:
         "tried 7 s ago, by an equal workload: R; 2 changes since",
         "its status says 8 s ago: WaitingForQuota: said before",
         "BackOff: not before noon",
+        "budget of ns: 4 of 10 h of cpu are left until T",
         "it would preempt 1, losing 3s of 3 pods:",
         "a workload that is safe from preemption now may be preempted for it from T3 on",
         "ns/b (ClusterQueue team, priority 3, leaving) (InClusterQueue)",

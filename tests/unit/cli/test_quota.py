@@ -65,6 +65,12 @@ async def test_a_share_stands_only_where_shares_decide() -> None:
     assert heading(item)[0] == "LocalQueue main, ClusterQueue team"
 
 
+async def test_what_is_left_of_budgets_is_in_the_heading() -> None:
+    (item,) = (await told())["items"]
+    item["budgets"] = [{"of": "mine", "message": "4 of 10 h of cpu are left until T"}]
+    assert heading(item)[2:] == ["budget of mine: 4 of 10 h of cpu are left until T"]
+
+
 async def test_a_queue_that_admits_nothing_says_why() -> None:
     (item,) = (await told())["items"]
     item |= {"active": False, "message": "LocalQueue is stopped"}

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import FakeClock
+from kqueue.core.quota import FlavorResource
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.runtime.store import Store
 from kqueue.visibility.pending import PendingWorkloads
@@ -193,3 +196,30 @@ async def test_the_condition_says_why_a_queue_admits_nothing() -> None:
 async def test_wrong_questions_are_refused(params: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         await answer(company()[1], **params)
+
+
+async def test_budgets_are_shown_with_what_is_left() -> None:
+    """A follower measures no use, so it shows none."""
+    place, view = company()
+    assert "budgets" not in await main_queue(view)
+    queue = place.cache.quota.queue_object("team")
+    assert queue is not None
+    notes = {"kqueue.dev/budgets": "cpu=10h/day"}
+    with_budget = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, annotations=notes))
+    budgets = place.cache.budgets
+    budgets.on_cluster_queue("team", with_budget)
+    budgets.begin(clock := FakeClock(), [with_budget], [])
+    budgets.follow("team", "mine/main", {FlavorResource("gpu", "cpu"): 2000})
+    await clock.advance(3 * 3600 + 1)
+
+    (shown,) = (await main_queue(view))["budgets"]
+
+    assert shown == {
+        "of": "mine",
+        "resource": "cpu",
+        "period": "day",
+        "hours": "10",
+        "leftHours": "3",
+        "renewsAt": "2026-01-02T00:00:00Z",
+        "message": "3 of 10 h of cpu are left until 2026-01-02T00:00:00Z",
+    }

@@ -266,6 +266,7 @@ def test_concurrent_admission_has_its_bounds(obj: Object, expected: list[str]) -
     [
         ("kqueue.dev/minimum-runtime", "soon", "'soon' must be a duration such as 300ms, 5m or 1h30m"),
         ("kqueue.dev/quota-from-capacity", "h100/cpu=1001", "'h100/cpu=1001' is no share from 0 to 1000 per mille;"),
+        ("kqueue.dev/budgets", "cpu=1h/year", "'cpu=1h/year' is no budget;"),
         ("kqueue.dev/longest-minimum-runtime", "-1s", "'-1s' must not be negative; write 0 or more"),
         ("kqueue.dev/most-lost-pod-seconds", "1h", "'1h' must be a whole number of pod-seconds such as 360000"),
         ("kqueue.dev/most-lost-pod-seconds", "9" * 19, f"'{'9' * 19}' must be a whole number of pod-seconds such as"),
@@ -283,7 +284,7 @@ def test_new_mistakes_in_annotations_are_refused(key: str, value: str, said: str
 
 def test_right_annotations_are_taken() -> None:
     right = {"minimum-runtime": "10m", "longest-minimum-runtime": "1h", "most-lost-pod-seconds": "360000"}
-    right |= {"quota-from-capacity": "h100/cpu=50%"}
+    right |= {"quota-from-capacity": "h100/cpu=50%", "budgets": "a:cpu=1h/day"}
     notes = {f"kqueue.dev/{key}": value for key, value in right.items()}
     assert quota.cluster_queue_problems({"metadata": {"annotations": notes}, "spec": {}}, None, ON) == []
 

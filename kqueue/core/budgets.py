@@ -1,0 +1,96 @@
+"""Budgets: how much of a resource, times time, the workloads of a namespace or of a LocalQueue may use in a period.
+
+Amounts are integers in units of the resource (milli for cpu), times milliseconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from kqueue.core.value import value
+
+HOUR_MS = 3_600_000
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_DAY = timedelta(days=1)
+_MS = timedelta(milliseconds=1)
+
+
+class Calendar(StrEnum):
+    """Periods of the calendar in UTC; weeks begin on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+@value()
+class Period:
+    """The period in which a budget is spent: one of the calendar, or so many seconds (counted from 1970 in UTC)."""
+
+    of: Calendar | int
+
+    def __str__(self) -> str:
+        return str(self.of) if isinstance(self.of, Calendar) else f"{self.of}s"
+
+    def start(self, now: datetime) -> datetime:
+        """Return the beginning of the period that contains a time."""
+        midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        match self.of:
+            case Calendar.DAY:
+                return midnight
+            case Calendar.WEEK:
+                return midnight - midnight.weekday() * _DAY
+            case Calendar.MONTH:
+                return midnight.replace(day=1)
+        length = timedelta(seconds=self.of)
+        return _EPOCH + (now - _EPOCH) // length * length
+
+    def end(self, start: datetime) -> datetime:
+        """Return the end of the period with this beginning."""
+        match self.of:
+            case Calendar.DAY:
+                return start + _DAY
+            case Calendar.WEEK:
+                return start + 7 * _DAY
+            case Calendar.MONTH:
+                return (start + 31 * _DAY).replace(day=1)
+        return start + timedelta(seconds=self.of)
+
+
+@value(kw_only=True)
+class Budget:
+    """A budget of a ClusterQueue.
+
+    Args:
+        scope: a namespace, or namespace/name of a LocalQueue; empty: each namespace without a budget of its own for the
+            resource.
+        amount: what may be used in the period.
+    """
+
+    scope: str = ""
+    resource: str
+    amount: int
+    period: Period
+
+
+@value()
+class Spent:
+    """The use since the beginning of a period."""
+
+    start: datetime
+    used: int
+
+    def after(self, period: Period, rate: int, elapsed: int, now: datetime) -> Spent:
+        """Return the use after further milliseconds, until now, in which this amount was used.
+
+        A new period counts from its beginning.  Where the clock went back, the period stays as it is.
+        """
+        start = period.start(now)
+        if start <= self.start:
+            return Spent(self.start, self.used + rate * elapsed)
+        return Spent(start, rate * min(elapsed, (now - start) // _MS))
+
+    def plus(self, other: Spent) -> Spent:
+        """Return the use of two meters together."""
+        return Spent(max(self.start, other.start), self.used + other.used)

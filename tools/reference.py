@@ -149,6 +149,8 @@ def labels() -> str:
         "api/move_names.py",
         "api/import_names.py",
         "api/multikueue_names.py",
+        "api/run_names.py",
+        "api/quota_names.py",
         "kube/names.py",
         "sandbox/names.py",
     ):

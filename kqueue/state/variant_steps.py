@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from kqueue import model
-from kqueue.api import names, variant_names
+from kqueue.api import names, quota_names, variant_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import moment_after
@@ -31,7 +31,14 @@ from kqueue.state.preemption_gates import opened_at
 
 GATE_PAUSE = timedelta(minutes=5)
 """The time after the opening of a preemption gate in which no other gate of the same parent is opened."""
-_BLOCKS = frozenset({names.REASON_SUSPENDED, names.REASON_MISCONFIGURED, names.REASON_DEACTIVATED})
+_BLOCKS = frozenset(
+    {
+        names.REASON_SUSPENDED,
+        names.REASON_MISCONFIGURED,
+        names.REASON_DEACTIVATED,
+        quota_names.REASON_BUDGET_EXHAUSTED,
+    }
+)
 """Reasons of Workloads that are not tried."""
 _OURS = frozenset({variant_names.REASON_VARIANT_EVICTED, variant_names.REASON_CONCURRENT_ADMISSION})
 """Reasons for which kqueue evicts a parent because of its variants; after them its variants are tried at once."""

@@ -169,6 +169,20 @@ async def test_the_time_from_which_a_protected_workload_may_be_preempted(make: C
     assert now["at"] == utc_text(since + timedelta(minutes=20))
 
 
+async def test_a_quota_that_follows_nodes_is_shown_as_resolved(make: Callable[..., Desk]) -> None:
+    queue = make_cluster_queue(cpus=10)
+    queue["metadata"]["annotations"] = {
+        "kqueue.dev/quota-from-capacity": "default/cpu=50%",
+        "kqueue.dev/resolved-quota": "default/cpu=4",
+    }
+    desk = make((CLUSTER_QUEUES, queue), (LOCAL_QUEUES, make_local_queue()))
+    desk.world.add(make_workload("a", cpus=5))
+
+    (flavor,) = (await desk.ask())["pending"]["flavors"]
+
+    assert [column["nominal"] for column in flavor["quota"]] == ["4"]
+
+
 async def test_when_it_was_tried_last_and_on_which_state(make: Callable[..., Desk]) -> None:
     """What has changed since is counted."""
     desk = make()

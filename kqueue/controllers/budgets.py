@@ -6,7 +6,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -35,6 +35,9 @@ _WRITE_EVERY = 60.0
 _STEPS = 100
 """The condition of a LocalQueue changes when another hundredth of a budget is used."""
 _KEY = "all"
+_CHUNK = 100
+"""LocalQueues between two turns of the event loop."""
+_CONDITION = quota_names.CONDITION_BUDGET_LEFT
 _USED = quota_names.BUDGETS_USED_ANNOTATION
 
 
@@ -55,7 +58,7 @@ class BudgetKeeper:
         self._queue_writer, self._local_writer = queue_writer, local_writer
         self._cache, self._budgets, self._clock = cache, cache.budgets, clock
         self._written: dict[str, float] = {}
-        """The monotonic time of the last write of the use, by ClusterQueue."""
+        """The monotonic time of the last write of the use, by ClusterQueue; absent: it is written at once."""
         self._exhausted: set[tuple[str, str]] = set()
         """ClusterQueues with LocalQueues in which no workload may start."""
 
@@ -86,45 +89,59 @@ class BudgetKeeper:
         for queue in names:
             for local_queue in {*self._budgets.metered(queue), *self._in_use(queue)}:
                 self._follow(queue, local_queue)
-        exhausted = {
-            (queue, key)
-            for key, queue in self._homes()
-            if queue in names and self._budgets.exhausted(queue, key) is not None
-        }
-        for queue in {queue for queue, _ in self._exhausted - exhausted}:
-            self._budgets.on_renewed(queue)
-        urgent = {queue for queue, _ in self._exhausted ^ exhausted}
-        self._exhausted = exhausted
-        for name in [obj.metadata.name for obj in self._cluster_queues.values()]:
-            await self._write_use(name, at_once=name in urgent)
-        for key, queue in self._homes():
+        await self._note_ends(names)
+        for name in self._traced(names):
+            await self._write_use(name)
+        for number, (key, queue) in enumerate(self._told_queues(names)):
+            if number % _CHUNK == _CHUNK - 1:
+                await self._clock.sleep(0)
             accounts = self._budgets.accounts(queue, key)
             await self._local_writer.write(key, partial(self._told, accounts))
         return Result(requeue_after=_EVERY if names else None)
 
-    def _homes(self) -> list[tuple[str, str]]:
-        """Return every LocalQueue (namespace/name) with its ClusterQueue."""
+    async def _note_ends(self, names: Set[str]) -> None:
+        """Note the LocalQueues in which no workload may start now, and publish that others may start again."""
+        before, exhausted = self._exhausted | self._budgets.take_refused(), set[tuple[str, str]]()
+        for number, (key, queue) in enumerate(self._told_queues(names)):
+            if number % _CHUNK == _CHUNK - 1:
+                await self._clock.sleep(0)
+            if self._budgets.exhausted(queue, key) is not None:
+                exhausted.add((queue, key))
+        for queue in {queue for queue, _ in before - exhausted}:
+            self._budgets.on_renewed(queue)
+        for queue in {queue for queue, _ in before ^ exhausted}:
+            self._written.pop(queue, None)
+        self._exhausted = exhausted
+
+    def _told_queues(self, names: Set[str]) -> list[tuple[str, str]]:
+        """Return LocalQueues (namespace/name) with their ClusterQueue: those with budgets, or with a condition."""
         return [
             (f"{obj.metadata.namespace}/{obj.metadata.name}", obj.spec.cluster_queue or "")
             for obj in self._local_queues.values()
+            if obj.spec.cluster_queue in names or any(c.type == _CONDITION for c in obj.status.conditions)
         ]
+
+    def _traced(self, names: Set[str]) -> list[str]:
+        """Return the ClusterQueues with budgets, or with a use that was written."""
+        queues = (obj.metadata for obj in self._cluster_queues.values())
+        return [meta.name for meta in queues if meta.name in names or _USED in meta.annotations]
 
     def _in_use(self, queue: str) -> set[str]:
         return {holding.local_queue for holding in self._cache.held.holdings(queue)}
 
-    async def _write_use(self, name: str, *, at_once: bool) -> None:
+    async def _write_use(self, name: str) -> None:
         now = self._clock.monotonic()
         if not self._budgets.has_budgets(name):
             self._written.pop(name, None)
             await self._queue_writer.write(name, _without_use, subresource=None)
-        elif at_once or name not in self._written or now - self._written[name] >= _WRITE_EVERY:
+        elif name not in self._written or now - self._written[name] >= _WRITE_EVERY:
             self._written[name] = now
             use = partial(_with_use, self._budgets.spent(name), self._clock.now())
             await self._queue_writer.write(name, use, subresource=None)
 
     def _told(self, accounts: list[Account], local: wire.LocalQueue) -> Patch | None:
         """Return the change of the condition of a LocalQueue; None: it is told already, to a hundredth."""
-        kind, stamp = quota_names.CONDITION_BUDGET_LEFT, Stamp(self._clock.now())
+        kind, stamp = _CONDITION, Stamp(self._clock.now())
         conditions = Conditions(local.status.conditions, generation=local.metadata.generation, stamp=stamp)
         if not accounts:
             conditions.remove(kind)

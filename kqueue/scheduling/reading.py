@@ -76,7 +76,7 @@ class HeadReader:
         if problem is not None:
             self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, problem)
             return None
-        over = self._cache.budgets.exhausted(queue, model.local_queue_key(obj))
+        over = self._cache.budgets.refusal(queue, model.local_queue_key(obj))
         if over is not None:  # as for a namespace that the queue does not select, a StrictFIFO queue goes on
             why = over.sentence(queue)
             self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, why, reason=quota_names.REASON_BUDGET_EXHAUSTED)

@@ -88,6 +88,7 @@ class Budgets:
         """None: use is not measured in this process, so no budget is ever exhausted."""
         self.on_renewed: Callable[[str], None] = lambda _queue: None
         """Called with a ClusterQueue when a budget that was exhausted is not any more."""
+        self._refused: set[tuple[str, str]] = set()
         self._texts: dict[str, str | None] = {}
         self._budgets: dict[str, tuple[Budget, ...]] = {}
         self._tracked: dict[str, tuple[tuple[str, Period], ...]] = {}
@@ -210,6 +211,20 @@ class Budgets:
         """
         over = [account for account in self.accounts(queue, local_queue) if account.is_exhausted]
         return max(over, key=lambda account: account.renews_at, default=None)
+
+    def refusal(self, queue: str, local_queue: str) -> Account | None:
+        """Return `exhausted`, and note that a workload of the LocalQueue waits for it; the note ends with
+        `take_refused`.
+        """
+        over = self.exhausted(queue, local_queue)
+        if over is not None:
+            self._refused.add((queue, local_queue))
+        return over
+
+    def take_refused(self) -> set[tuple[str, str]]:
+        """Return the ClusterQueues and LocalQueues of workloads that were refused since the last call."""
+        taken, self._refused = self._refused, set()
+        return taken
 
     def _meter(self, queue: str, local_queue: str) -> _Metered:
         in_namespace = self._meters.setdefault(queue, {}).setdefault(_namespace(local_queue), {})

@@ -158,6 +158,25 @@ async def test_waiting_workloads_are_tried_when_the_budget_renews(make: Callable
     assert status_of(world.client.object(LOCAL_QUEUES, "ns/main"), KIND) == ("True", "BudgetLeft")
 
 
+async def test_a_budget_that_ends_and_renews_between_two_looks_wakes_its_workloads(make: Callable[..., Office]) -> None:
+    world = make("cpu=1500mh/60s")
+    world.start()
+    world.runs("a", 100)
+    await world.look(38)
+    world.ends("a")
+    world.runs("c", 100)
+    await world.clock.advance(20)
+    world.ends("c")
+    world.add(make_workload("late"))
+    await world.clock.advance(1)
+    assert status_of(world.client.object(WORKLOADS, "ns/late"), "QuotaReserved") == ("False", "BudgetExhausted")
+
+    await world.look(5)
+    await world.until_quiet()
+
+    assert status_of(world.client.object(WORKLOADS, "ns/late"), "QuotaReserved")[0] == "True"
+
+
 async def test_further_local_queues_are_no_further_budget(make: Callable[..., Office]) -> None:
     """Neither beside the first one, nor in its place."""
     world = make("cpu=1h/day", "second", "third")

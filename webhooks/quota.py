@@ -6,18 +6,21 @@ An object that is being deleted is not checked, so that its finalizers can alway
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import names, quota_names, run_names
+from kqueue.config.duration import whole_seconds
+from kqueue.core.budgets import parse_budgets
+from kqueue.core.lost_work import parse_pod_seconds
 from kqueue.core.quantity import parse_quantity
+from kqueue.core.quota_shares import parse_shares
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import annotations_of, mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
-from kqueue.model import quota_objects
 from webhooks import node_classes
 
 MOST_FLAVORS = 256
@@ -59,12 +62,25 @@ def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeature
     return found
 
 
+_ANNOTATIONS: Mapping[str, Callable[[str], object]] = {
+    names.MINIMUM_RUNTIME_ANNOTATION: whole_seconds,
+    run_names.LONGEST_RUNTIME_ANNOTATION: whole_seconds,
+    run_names.MOST_LOST_ANNOTATION: parse_pod_seconds,
+    quota_names.QUOTA_SHARES_ANNOTATION: parse_shares,
+    quota_names.BUDGETS_ANNOTATION: parse_budgets,
+}
+"""Annotations of ClusterQueues, each with its parser, which raises ValueError."""
+
+
 def _annotation_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
     """Yield new mistakes in annotations; old ones are in condition Active, and prevent no other change."""
     notes, before = annotations_of(obj), annotations_of(old) if old is not None else {}
-    for key, problem in quota_objects.annotation_problems(notes):
-        if notes.get(key) != before.get(key):
-            yield FieldError(f"metadata.annotations[{key}]", problem)
+    for key, parse in _ANNOTATIONS.items():
+        if key in notes and notes[key] != before.get(key):
+            try:
+                parse(notes[key])
+            except ValueError as e:
+                yield FieldError(f"metadata.annotations[{key}]", str(e))
 
 
 def cohort_problems(obj: Object) -> list[FieldError]:

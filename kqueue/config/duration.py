@@ -52,6 +52,21 @@ def _nanoseconds(part: re.Match[str]) -> int:
     return whole + int(int(behind) * scale // 10 ** len(behind))
 
 
+def whole_seconds(text: str) -> int:
+    """Parse a duration that is not negative, in seconds, rounded up.
+
+    Raises:
+        ValueError: no such duration; the message quotes the text and says what to write.
+    """
+    try:
+        duration = parse_duration(text)
+    except ValueError as e:
+        raise ValueError(f"{text[:60]!r} {e}") from e
+    if duration < timedelta(0):
+        raise ValueError(f"{text[:60]!r} must not be negative; write 0 or more")
+    return -(-duration // timedelta(seconds=1))
+
+
 def duration_text(value: timedelta) -> str:
     """Return the shortest usual text for `value`, which `parse_duration` reads back: `1h30m`, `2.5s`, `0s`."""
     microseconds = value // timedelta(microseconds=1)

@@ -8,9 +8,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from kqueue.core.quantity import parse_quantity
 from kqueue.core.value import value
 
 HOUR_MS = 3_600_000
+MOST_BUDGETS = 500
+"""The largest number of budgets of a ClusterQueue."""
+SHORTEST, LONGEST = 60, 366 * 86_400
+"""The least and the most seconds of a period."""
+_EXAMPLE = (
+    "write [NAMESPACE[/LOCALQUEUE]:]RESOURCE=AMOUNTh/PERIOD such as nvidia.com/gpu=1000h/week or "
+    "team-a:cpu=500h/month; a period is day, week, month, or a number of seconds such as 86400s"
+)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
 _MS = timedelta(milliseconds=1)
@@ -94,3 +103,51 @@ class Spent:
     def plus(self, other: Spent) -> Spent:
         """Return the use of two meters together."""
         return Spent(max(self.start, other.start), self.used + other.used)
+
+
+def parse_budgets(text: str) -> tuple[Budget, ...]:
+    """Parse budgets as `nvidia.com/gpu=1000h/week, team-a:cpu=500h/month`.
+
+    Raises:
+        ValueError: a budget is wrong; the message quotes it and says what to write.
+    """
+    found: dict[tuple[str, str], Budget] = {}
+    for part in text.split(","):
+        budget = _budget(part.strip())
+        if budget is None:
+            raise ValueError(f"{part.strip()[:80]!r} is no budget; {_EXAMPLE}")
+        if (budget.scope, budget.resource) in found:
+            who = budget.scope or "every namespace"
+            raise ValueError(f"{who} has two budgets of {budget.resource}; keep one of them")
+        found[budget.scope, budget.resource] = budget
+        if len(found) > MOST_BUDGETS:
+            raise ValueError(f"has more than {MOST_BUDGETS} budgets; use several ClusterQueues")
+    return tuple(found.values())
+
+
+def _budget(text: str) -> Budget | None:
+    what, equals, limit = text.partition("=")
+    scope, colon, resource = what.rpartition(":")
+    amount, slash, name = limit.rpartition("/")
+    period = parse_period(name.strip())
+    amount, resource, scope = amount.strip(), resource.strip(), scope.strip()
+    if period is None or not (equals and slash and resource and amount.endswith("h")):
+        return None
+    if bool(colon) is not bool(scope) or scope.count("/") > 1 or "" in scope.split("/")[1:]:
+        return None
+    try:
+        hours = parse_quantity(amount[:-1], resource)
+    except ValueError:
+        return None
+    return Budget(scope=scope, resource=resource, amount=hours * HOUR_MS, period=period) if hours >= 0 else None
+
+
+def parse_period(text: str) -> Period | None:
+    """Parse `day`, `week`, `month`, or a number of seconds as in `86400s`; None: it is no such period."""
+    if text in tuple(Calendar):
+        return Period(Calendar(text))
+    digits = text.removesuffix("s")
+    if digits == text or not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(LONGEST))):
+        return None
+    seconds = int(digits)
+    return Period(seconds) if SHORTEST <= seconds <= LONGEST else None

@@ -19,6 +19,8 @@ RESTART_MAX = 3_600
 """The most seconds of a restart that count."""
 LOST_MAX = 2_592_000
 """The most seconds that count as lost: 30 days."""
+_MOST_DIGITS = 18
+"""More digits would not fit an int64."""
 _SECOND, _NO_TIME = timedelta(seconds=1), timedelta(0)
 
 
@@ -36,6 +38,17 @@ def lost_seconds(
     elif interval is not None:
         since = min(since, max(0, interval))
     return min(LOST_MAX, since + min(RESTART_MAX, max(0, restart)))
+
+
+def parse_pod_seconds(text: str) -> int:
+    """Parse a number of pod-seconds.
+
+    Raises:
+        ValueError: no whole number; the message quotes the text and says what to write.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise ValueError(f"{text[:60]!r} must be a whole number of pod-seconds such as 360000")
+    return int(text)
 
 
 @value(kw_only=True)

@@ -10,16 +10,7 @@ import msgspec
 
 from kqueue.api import quota_names
 from kqueue.clock import api_time, utc_text
-from kqueue.core.budgets import HOUR_MS, Budget, Calendar, Period, Spent
-from kqueue.core.quantity import parse_quantity
-
-MOST_BUDGETS = 500
-SHORTEST, LONGEST = 60, 366 * 86_400
-"""The least and the most seconds of a period."""
-_EXAMPLE = (
-    "write [NAMESPACE[/LOCALQUEUE]:]RESOURCE=AMOUNTh/PERIOD such as nvidia.com/gpu=1000h/week or "
-    "team-a:cpu=500h/month; a period is day, week, month, or a number of seconds such as 86400s"
-)
+from kqueue.core.budgets import Budget, Period, Spent, parse_budgets, parse_period
 
 Meter = tuple[str, str, Period]
 """namespace/name of a LocalQueue, resource and period: what is counted."""
@@ -39,47 +30,10 @@ def budgets(annotations: Mapping[str, str]) -> tuple[tuple[Budget, ...], str]:
     A wrong annotation has no budgets at all.
     """
     text = annotations.get(quota_names.BUDGETS_ANNOTATION)
-    if text is None:
-        return (), ""
-    found: dict[tuple[str, str], Budget] = {}
-    for part in text.split(","):
-        budget = _budget(part.strip())
-        if budget is None:
-            return (), f"{part.strip()[:80]!r} is no budget; {_EXAMPLE}"
-        if (budget.scope, budget.resource) in found:
-            who = budget.scope or "every namespace"
-            return (), f"{who} has two budgets of {budget.resource}; keep one of them"
-        found[budget.scope, budget.resource] = budget
-        if len(found) > MOST_BUDGETS:
-            return (), f"has more than {MOST_BUDGETS} budgets; use several ClusterQueues"
-    return tuple(found.values()), ""
-
-
-def _budget(text: str) -> Budget | None:
-    what, equals, limit = text.partition("=")
-    scope, colon, resource = what.rpartition(":")
-    amount, slash, name = limit.rpartition("/")
-    period = _period(name.strip())
-    amount, resource, scope = amount.strip(), resource.strip(), scope.strip()
-    complete = equals and slash and resource and period is not None and amount.endswith("h")
-    if not complete or bool(colon) is not bool(scope) or scope.count("/") > 1 or "" in scope.split("/")[1:]:
-        return None
     try:
-        hours = parse_quantity(amount[:-1], resource)
-    except ValueError:
-        return None
-    assert period is not None
-    return Budget(scope=scope, resource=resource, amount=hours * HOUR_MS, period=period) if hours >= 0 else None
-
-
-def _period(text: str) -> Period | None:
-    if text in tuple(Calendar):
-        return Period(Calendar(text))
-    digits = text.removesuffix("s")
-    if digits == text or not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(LONGEST))):
-        return None
-    seconds = int(digits)
-    return Period(seconds) if SHORTEST <= seconds <= LONGEST else None
+        return () if text is None else parse_budgets(text), ""
+    except ValueError as e:
+        return (), str(e)
 
 
 def ledger_text(at: datetime, spent: Mapping[Meter, Spent]) -> str:
@@ -110,7 +64,7 @@ def _entries(stored: _Stored) -> Iterable[tuple[Meter, Spent]]:
     for local_queue, meters in stored.used.items():
         for name, (start, used) in meters.items():
             resource, _, text = name.rpartition(" ")
-            period = _period(text)
+            period = parse_period(text)
             if resource and period is not None and used >= 0 and abs(start) < _FAR:
                 yield (local_queue, resource, period), Spent(datetime.fromtimestamp(start, UTC), used)
 

@@ -8,12 +8,9 @@ from dataclasses import replace
 from kqueue.api import quota_names
 from kqueue.core.quantity import format_quantity, parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
-from kqueue.core.quota_shares import WHOLE
+from kqueue.core.quota_shares import MOST_SHARES, column_and_text, parse_shares
 
 Amounts = Mapping[FlavorResource, int]
-
-MOST_SHARES = 256
-_EXAMPLE = "write FLAVOR/RESOURCE=SHARE such as h100/nvidia.com/gpu=500 (per mille) or h100/cpu=50%"
 
 
 def quota_shares(annotations: Mapping[str, str]) -> tuple[dict[FlavorResource, int], str]:
@@ -22,34 +19,10 @@ def quota_shares(annotations: Mapping[str, str]) -> tuple[dict[FlavorResource, i
     A wrong annotation has no shares at all.
     """
     text = annotations.get(quota_names.QUOTA_SHARES_ANNOTATION)
-    if text is None:
-        return {}, ""
-    found: dict[FlavorResource, int] = {}
-    for part in text.split(","):
-        column, share = _pair(part)
-        per_mille = _per_mille(share)
-        if column is None or per_mille is None:
-            return {}, f"{part.strip()[:80]!r} is no share from 0 to {WHOLE} per mille; {_EXAMPLE}"
-        if column in found:
-            return {}, f"{column.flavor}/{column.resource} has two shares; keep one of them"
-        found[column] = per_mille
-        if len(found) > MOST_SHARES:
-            return {}, f"has more than {MOST_SHARES} shares; use several ClusterQueues"
-    return found, ""
-
-
-def _pair(text: str) -> tuple[FlavorResource | None, str]:
-    name, equals, amount = text.strip().partition("=")
-    flavor, slash, resource = name.strip().partition("/")
-    return (FlavorResource(flavor, resource) if equals and slash and flavor and resource else None), amount.strip()
-
-
-def _per_mille(text: str) -> int | None:
-    digits, factor = (text[:-1], WHOLE // 100) if text.endswith("%") else (text, 1)
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 4):
-        return None
-    share = int(digits) * factor
-    return share if share <= WHOLE else None
+    try:
+        return {} if text is None else parse_shares(text), ""
+    except ValueError as e:
+        return {}, str(e)
 
 
 def resolved_quota(annotations: Mapping[str, str]) -> dict[FlavorResource, int]:
@@ -59,7 +32,7 @@ def resolved_quota(annotations: Mapping[str, str]) -> dict[FlavorResource, int]:
 
 def _resolved(text: str) -> Iterator[tuple[FlavorResource, int]]:
     for part in text.split(",")[:MOST_SHARES]:
-        column, amount = _pair(part)
+        column, amount = column_and_text(part)
         try:
             parsed = parse_quantity(amount, column.resource) if column is not None else -1
         except ValueError:

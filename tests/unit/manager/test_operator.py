@@ -59,6 +59,8 @@ CORE = {
     "topology",
     "configuration",
     "node_classes",
+    "quota_from_capacity",
+    "budgets",
 }
 TRAINJOB, JOBSET = "trainer.kubeflow.org/trainjob", "jobset.x-k8s.io/jobset"
 SETS, SETS_OF_TRAINJOBS = "jobsets.jobset.x-k8s.io", "jobsets.jobset.x-k8s.io-of-trainjob"

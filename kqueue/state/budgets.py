@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from kqueue.api import quota_names
 from kqueue.api.wire import kueue as wire
@@ -132,9 +132,10 @@ class Budgets:
 
     def _catch_up(self, holding: Holding, since: datetime, now: datetime) -> None:
         meter, amounts = self._meter(holding.queue, holding.local_queue), by_resource(holding.admission.usage())
-        elapsed = max(0, int((now - since).total_seconds() * 1000))
         for key in self._tracked[holding.queue]:
-            before = meter.spent.get(key, Spent(key[1].start(now), 0))
+            start = key[1].start(now)
+            elapsed = max(0, (now - max(since, start)) // timedelta(milliseconds=1))
+            before = meter.spent.get(key, Spent(start, 0))
             meter.spent[key] = before.after(key[1], amounts.get(key[0], 0), elapsed, now)
 
     def has_budgets(self, queue: str) -> bool:

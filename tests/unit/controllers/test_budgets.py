@@ -227,6 +227,19 @@ async def test_a_new_leader_counts_on_without_counting_twice(make: Callable[...,
     assert world.used() == before + 30
 
 
+async def test_a_new_leader_in_a_new_period_counts_from_its_beginning(make: Callable[..., Office]) -> None:
+    """Two workloads ran over the end of a period without a leader."""
+    world = make("cpu=10h/3600s")
+    world.runs("a", 2)
+    world.runs("b", 3)
+    await world.look(3500)
+    await world.clock.advance(130)
+
+    world.keeper = world.lead()
+
+    assert world.used() == (2 + 3) * 30
+
+
 class SetClock:
     """A clock whose wall time is set by `by`."""
 

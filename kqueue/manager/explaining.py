@@ -18,6 +18,7 @@ from kqueue.state.heads import Heads
 from kqueue.visibility.clusters import ClusterExplainer
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.placements import PlacementView
+from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from kqueue.visibility.workload_state import Hindrance
 
@@ -60,8 +61,13 @@ def make_cluster_explainer(operator: Operator) -> ClusterExplainer:
 
 def make_placements(operator: Operator) -> PlacementView:
     """Return the view that says how a workload of another cluster would stand here."""
+    return PlacementView(make_prospects(operator))
+
+
+def make_prospects(operator: Operator) -> Prospects:
+    """Return the planner's inputs for workloads that do not exist."""
     sources, order = sources_of(operator), rules.loop_settings(operator.config, operator.timings).queue_order
-    return PlacementView(
+    return Prospects(
         known=sources.known,
         planning=sources.planning,
         held_back=sources.held_back,

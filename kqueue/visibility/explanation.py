@@ -30,12 +30,12 @@ from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
 from kqueue.model.pending import Pending
 from kqueue.runtime.store import object_key
 from kqueue.state.joint_history import JointHistory
-from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility import budgets, explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
+from kqueue.visibility.prospects import alternatives
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.remedies import stops_of
 from kqueue.visibility.running import RunningPlaces, pods_not_running
@@ -73,9 +73,9 @@ class WorkloadExplainer:
         """`held_back` returns the reasons that keep a Workload out of its queue, `not_running` the released pods of a
         Workload that do not run.  Searches end after `search_seconds`.
         """
-        self._workloads, self._local_queues = known.workloads, known.local_queues
+        self._known, self._workloads, self._local_queues = known, known.workloads, known.local_queues
         self._cache, self._queues, self._planning = known.cache, known.queues, planning
-        self._held_back, self._namespace_labels = held_back, known.namespace_labels
+        self._held_back = held_back
         self._clock, self._leads, self._silence = clock, freshness.leads, freshness.silence
         self._stale_after, self._search_seconds = freshness.stale_after, search_seconds
         self._running, self._not_running = RunningPlaces(known.cache), not_running
@@ -137,7 +137,7 @@ class WorkloadExplainer:
             await pace.step()
         for _ in self._cache.held.view_steps():
             await pace.step()
-        others = self._alternatives(obj, item, queue, now)
+        others = alternatives(self._known, self._planning, obj, item, queue=queue, clock=self._clock)
         rivals = await self._rivals_of(item, {queue, *(other.head.queue for other in others)}, now, pace)
         await self._investigate(why, head, others, rivals, pace, with_search=with_search)
         return why
@@ -293,26 +293,6 @@ class WorkloadExplainer:
         if told is not None and told["reason"] != names.REASON_PENDING_EVALUATION:
             return "this controller has not tried it alone; its status has the reason of an earlier or equal try"
         return "it has not been tried since it was created, or since this controller began to lead"
-
-    def _alternatives(self, obj: wire.Workload, item: Pending | None, queue: str, now: datetime) -> list[Alternative]:
-        """Return variants of the Workload in other active LocalQueues of its namespace."""
-        namespace, found = obj.metadata.namespace, list[Alternative]()
-        labels = self._namespace_labels(namespace)
-        for local in sorted(self._local_queues.values(), key=lambda local: local.metadata.name):
-            other = local.spec.cluster_queue
-            if local.metadata.namespace != namespace or not other or other == queue:
-                continue
-            if local.spec.stop_policy != names.STOP_NONE or self._cache.quota.inactive(other) is not None:
-                continue
-            spec = self._cache.quota.queue_object(other)
-            if spec is None or namespace_problem(namespace, labels, spec) is not None:
-                continue
-            try:
-                head = self._planning.heads.make(obj, item, queue=other, now=now)
-            except InvalidObjectError:
-                continue
-            found.append(Alternative(local_queue=local.metadata.name, head=head))
-        return found
 
     async def _investigate(
         self,

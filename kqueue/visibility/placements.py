@@ -7,21 +7,20 @@ question costs one look, and some more to count how many such workloads fit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import placement as api
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.clock import Clock, utc_text
+from kqueue.clock import utc_text
 from kqueue.core import quota
 from kqueue.core.decision import Admit, Decision, Preempt, Wait
-from kqueue.core.explain import BlockerKind
+from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Target
 from kqueue.core.topology.result import LevelQuality
@@ -29,13 +28,11 @@ from kqueue.core.why import Trials
 from kqueue.core.why.quality import pods_left
 from kqueue.core.workload import Admission, Head, TopologyView
 from kqueue.errors import ConfigError
-from kqueue.model.pending import Pending
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
+from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.question import JSON, AuthorizedQuestion
-from kqueue.visibility.sources import Freshness, Known, PlanningSource
-from kqueue.visibility.workload_state import Hindrance
 
 _NAME = "placement-question"
 """Name and UID of the workload in question, which no object has."""
@@ -45,7 +42,6 @@ _MOST_ROOM = 16
 _ROOM_SECONDS = 0.1
 _NAMED = 5
 """Workloads to preempt that are named."""
-_LINE_STEP = 500
 _NEVER = frozenset({BlockerKind.EXCEEDS_MAX_QUOTA, BlockerKind.RESOURCE_NOT_COVERED})
 _decode = msgspec.json.Decoder(api.PlacementQuestion).decode
 
@@ -68,19 +64,8 @@ class _Outlook:
 class PlacementView:
     """The view `placements`, to which a question is posted."""
 
-    def __init__(
-        self,
-        *,
-        known: Known,
-        planning: PlanningSource,
-        held_back: Callable[[wire.Workload], Iterable[Hindrance]],
-        pending: Callable[[wire.Workload], Pending],
-        clock: Clock,
-        freshness: Freshness,
-    ) -> None:
-        """`held_back` returns the reasons that keep a Workload out of its queue, `pending` its entry in the queues."""
-        self._known, self._planning, self._held_back, self._pending = known, planning, held_back, pending
-        self._clock, self._freshness = clock, freshness
+    def __init__(self, prospects: Prospects) -> None:
+        self._prospects, self._clock = prospects, prospects.clock
         self._turn = asyncio.Lock()
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
@@ -102,25 +87,15 @@ class PlacementView:
 
     async def _outlook(self, obj: wire.Workload, pace: RequestPace) -> _Outlook:
         """Find out what a cycle would decide about the workload now."""
-        local = self._known.local_queues.get(model.local_queue_key(obj))
-        found = _Outlook(queue=(local.spec.cluster_queue or "") if local is not None else "")
-        held = next(iter(self._held_back(obj)), None)
-        cache, now = self._known.cache, self._clock.now()
+        prospects = self._prospects
+        found = _Outlook(queue=prospects.cluster_queue(obj))
+        held = next(prospects.hindrances(obj, found.queue), None)
         if held is not None:
             found.held_back = held.message
-        elif cache.quota.queue_spec(found.queue) is None:
-            found.held_back = f"ClusterQueue {found.queue or '(none)'} does not exist"
-        if found.held_back:
             return found
-        head = self._planning.heads.make(obj, None, queue=found.queue, now=now)
-        found.ahead = await self._ahead(obj, found.queue, pace)
-        for _ in cache.ledger.build_steps():
-            await pace.step()
-        world = PlannedState(
-            snapshot=cache.snapshot({found.queue}, self._planning.claims()),
-            rules=self._planning.rules(now, {head.uid}),
-            hooks=self._planning.hooks,
-        )
+        head = prospects.head(obj, found.queue)
+        found.ahead = await prospects.ahead(prospects.pending(obj), found.queue, pace)
+        world = await prospects.world({found.queue}, {head.uid}, pace, with_holders=False)
         trials = Trials(world, {found.queue})
         await pace.step()
         found.decision = (trials.admits(head) if trials.might_fit(head) else None) or trials.decide(head)
@@ -129,30 +104,8 @@ class PlacementView:
             found.borrows = _borrows(world, found.decision.admission)
             found.domains = _domains(found.decision, world.snapshot.topologies)
             found.room = await self._room(trials, head, pace)
-        self._hold(found)
+        found.held_back = prospects.holds(found.queue, found.ahead)
         return found
-
-    def _hold(self, found: _Outlook) -> None:
-        """Note what keeps a workload from starting although it fits."""
-        if self._known.queues.is_strict(found.queue) and found.ahead:
-            found.held_back = f"ClusterQueue {found.queue} is StrictFIFO, and {found.ahead} are before it"
-        elif self._planning.held_by():
-            found.held_back = "pods of another workload must be ready before the next admission"
-
-    async def _ahead(self, obj: wire.Workload, queue: str, pace: RequestPace) -> int:
-        """Count the workloads of the ClusterQueue that are tried before it."""
-        queues = self._known.queues
-        if not queues.knows(queue):
-            return 0
-        item, before = self._pending(obj), 0
-        own = queues.rank(queue, item)
-        for number, other in enumerate(queues.waiting(queue)):
-            if number % _LINE_STEP == 0:
-                await pace.step()
-                if not queues.knows(queue):
-                    return before
-            before += queues.rank(queue, other) < own
-        return before
 
     async def _room(self, trials: Trials, head: Head, pace: RequestPace) -> int:
         """Count how many such workloads fit, up to a number and a time."""
@@ -167,15 +120,11 @@ class PlacementView:
     # --- the answer ----------------------------------------------------------------------------------------------
 
     def _shown(self, namespace: str, found: _Outlook, targets: Sequence[Target], audience: Audience) -> JSON:
-        cache, decision = self._known.cache, found.decision
+        decision = found.decision
         shown: JSON = {
             "kind": api.KIND,
             "metadata": {"namespace": namespace},
-            "asOf": {
-                "time": utc_text(self._clock.now(), digits=3),
-                "generation": cache.generation,
-                "leading": self._freshness.leads(),
-            },
+            "asOf": self._prospects.as_of(),
             "clusterQueue": found.queue,
             "waitingAhead": found.ahead,
         }
@@ -192,13 +141,20 @@ class PlacementView:
                     "preempted": [audience.workload(target.admitted) for target in targets],
                 }
             case Wait():
-                never = bool(decision.blockers) and all(b.never or b.kind in _NEVER for b in decision.blockers)
-                shown |= {"start": "Never" if never else "Later", "message": audience.brief(decision.blockers)}
+                shown |= {
+                    "start": "Never" if never(decision.blockers) else "Later",
+                    "message": audience.brief(decision.blockers),
+                }
                 if decision.retry_at is not None:
                     shown["at"] = utc_text(decision.retry_at)
         if found.held_back:
             shown |= {"start": "Later", "message": found.held_back}
         return shown
+
+
+def never(blockers: Sequence[Blocker]) -> bool:
+    """Whether a workload with these blockers cannot start, whatever other workloads do."""
+    return bool(blockers) and all(b.never or b.kind in _NEVER for b in blockers)
 
 
 def _workload(asked: AuthorizedQuestion, now: datetime) -> wire.Workload:

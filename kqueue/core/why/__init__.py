@@ -4,6 +4,7 @@
     holders    the workloads in a domain, or in a column of quota
     blockers   all blockers: each pod set, flavor, column and level, not only the first one that ends a cycle's try
     trials     the planner on a changed copy of the snapshot
+    sequence   the planner's decisions about workloads that are tried one after the other
     changes    possible changes, and their costs
     card_types other card types that the workload could name
     places     the domains that would have room if workloads left or nodes returned
@@ -31,6 +32,7 @@ from kqueue.core.why.changes import (
 )
 from kqueue.core.why.holders import Holder, ResourceHolders
 from kqueue.core.why.search import Alternative, ChangeSearch
+from kqueue.core.why.sequence import PlanSequence
 from kqueue.core.why.trials import Trials
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "OtherCardType",
     "OtherQueue",
     "OtherWish",
+    "PlanSequence",
     "PlannedState",
     "ResourceHolders",
     "Spare",

@@ -19,6 +19,7 @@ from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.spares import Spare
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
+from kqueue.core.why.sequence import PlanSequence
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 from kqueue.errors import PluginError
 
@@ -43,13 +44,7 @@ class Trials:
     def decide(self, head: Head) -> Decision:
         """Return the decision of a cycle that tried this head alone now."""
         self.asked += 1
-        copy = self._world.copied(self._queues)
-        (decision,) = self._plan(copy, head)
-        return decision
-
-    def _plan(self, copy: Snapshot, head: Head, cache: PlanCache | None = None) -> Iterator[Decision]:
-        world = self._world
-        return cycle.plan(copy, [head], rules=world.rules, reserves=False, cache=cache, hooks=world.hooks)
+        return PlanSequence(self._world, self._world.copied(self._queues)).decide(head)
 
     def admits(self, head: Head) -> Admit | None:
         """Return the admission of all of the head if a cycle would decide so now, without domains; cheaper than
@@ -102,30 +97,29 @@ class Trials:
 
         Rivals are planned one by one in this order, each on the capacity left by earlier rivals: one step each.
         """
-        copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
+        following = self._following(self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas))
         takers: list[Mention] = []
         for rival in rivals:
-            if not isinstance(self._next(rival, copy), Wait):
+            self.asked += 1
+            if not isinstance(following.decide(rival), Wait):
                 takers.append(Mention(rival.key, rival.queue))
             yield
-        starts = not isinstance(self._next(head, copy), Wait)
+        self.asked += 1
+        starts = not isinstance(following.decide(head), Wait)
         return () if starts else tuple(takers)
 
     def room(self, head: Head, most: int) -> Iterator[int]:
         """Yield 1, 2, ... for each further head equal to this one that starts without preemption, up to `most`."""
-        copy = self._world.copied(self._queues)
+        following = self._following(self._world.copied(self._queues))
         for count in range(1, most + 1):
             one = replace(head, key=f"{head.key}/{count}", uid=f"{head.uid}/{count}")
-            if not isinstance(self._next(one, copy), Admit):
+            self.asked += 1
+            if not isinstance(following.decide(one), Admit):
                 return
             yield count
 
-    def _next(self, head: Head, copy: Snapshot) -> Decision:
-        """Return the decision of a cycle with this head on the capacity left by earlier ones, and charge it."""
-        self.asked += 1
-        (decision,) = self._plan(copy, head, self._cache)
-        copy.claims = ()  # they are charged from the first plan on
-        return decision
+    def _following(self, copy: Snapshot) -> PlanSequence:
+        return PlanSequence(self._world, copy, self._cache)
 
     @contextmanager
     def without(self, ended: Collection[Admitted]) -> Iterator[None]:

@@ -17,6 +17,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.errors import ConfigError
 from kqueue.jobs.multikueue.answers import Start, read_answer
 from kqueue.visibility.placements import PlacementView
+from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.sources import Freshness
 from kqueue.visibility.workload_state import Hindrance
@@ -51,12 +52,14 @@ class Asked:
             return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
         self.placements = PlacementView(
-            known=known_of(world),
-            planning=planning_of(world),
-            held_back=held_back,
-            pending=world.cache.requests.pending,
-            clock=world.clock,
-            freshness=Freshness(leads=lambda: True),
+            Prospects(
+                known=known_of(world),
+                planning=planning_of(world),
+                held_back=held_back,
+                pending=world.cache.requests.pending,
+                clock=world.clock,
+                freshness=Freshness(leads=lambda: True),
+            )
         )
 
     async def ask(self, body: Any = None, **spec: Any) -> JSON:

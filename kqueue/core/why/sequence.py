@@ -1,0 +1,40 @@
+"""The planner's decisions about workloads that are tried one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from kqueue.core import cycle
+from kqueue.core.decision import Decision
+from kqueue.core.plan_cache import PlanCache
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.workload import Head, Snapshot
+
+
+class PlanSequence:
+    """Decides heads one after the other, each on the capacity that earlier ones have left.
+
+    The snapshot is a copy that belongs to the sequence; the state from which it began does not change.
+    """
+
+    def __init__(self, world: PlannedState, snapshot: Snapshot, cache: PlanCache | None = None) -> None:
+        """Take the rules of `world`, and a copy of its snapshot (`PlannedState.copied`)."""
+        self._world, self._cache = world, cache if cache is not None else PlanCache()
+        self.snapshot = snapshot
+
+    def decide(self, head: Head) -> Decision:
+        """Return the decision of a cycle that tried this head alone, and charge it."""
+        world = self._world
+        (decision,) = cycle.plan(
+            self.snapshot, [head], rules=world.rules, reserves=False, cache=self._cache, hooks=world.hooks
+        )
+        self.snapshot.claims = ()  # they are charged from the first plan on
+        return decision
+
+    def state(self, queues: Collection[str]) -> PlannedState:
+        """Return the state after all decisions so far, for trials in these ClusterQueues; later decisions do not
+        change it.
+        """
+        now = replace(self._world, snapshot=self.snapshot)
+        return replace(now, snapshot=now.copied(queues))

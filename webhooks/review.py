@@ -169,18 +169,23 @@ def _object(request: JSON, name: str) -> JSON | None:
     return value
 
 
+def refusal(obj: JSON, problems: Sequence[FieldError]) -> str:
+    """Return the message about an object that is refused: all problems at once, each with its path."""
+    metadata = mapping(obj, "metadata")
+    name = text(metadata, "name") or text(metadata, "generateName")
+    return f"{text(obj, 'kind') or 'object'} {name} is not valid: {'; '.join(str(problem) for problem in problems)}"
+
+
 def _refusal(request: Request, problems: Sequence[FieldError]) -> JSON:
     """Return a refusal with code 403, as other webhooks do; schemas refuse with 422."""
-    kind = text(request.obj, "kind") or "object"
     metadata = mapping(request.obj, "metadata")
     name = text(metadata, "name") or text(metadata, "generateName")
-    said = "; ".join(str(problem) for problem in problems)
     causes = [{"reason": "FieldValueInvalid", "field": p.path, "message": p.problem} for p in problems]
     return {
         "code": 403,
         "reason": "Forbidden",
-        "message": cut(f"{kind} {name} is not valid: {said}", MESSAGE_LENGTH),
-        "details": {"name": name, "kind": kind, "causes": causes},
+        "message": cut(refusal(request.obj, problems), MESSAGE_LENGTH),
+        "details": {"name": name, "kind": text(request.obj, "kind") or "object", "causes": causes},
     }
 
 

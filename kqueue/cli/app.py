@@ -27,6 +27,7 @@ _COMMANDS = (
     "ctl.verbs",
     "ctl.kubectl_commands",
     "explain",
+    "simulate",
     "quota",
     "top",
     "topology",
@@ -48,7 +49,7 @@ _COMMANDS = (
 """Files of this room, in the order of the help page."""
 
 _FIRST = (
-    *("explain", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
+    *("explain", "simulate", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
     *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
 )
 """Commands at the head of the help page."""

@@ -55,22 +55,22 @@ def page(answer: JSON) -> Iterator[PageLine]:
         yield from _pending(answer, pending)
     if "running" in answer:
         yield from _running(answer["running"])
-    yield from _section("Variants", map(_variant, answer.get("variants") or ()))
-    yield from _section("Joint round", _joint(answer.get("joint") or {}))
-    yield from _section("Defragmentation plan", _plan(answer.get("defragmentation") or {}))
-    yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
-    yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
-    yield from _section("Other clusters", map(_cluster, answer.get("clusters") or ()))
+    yield from section("Variants", map(_variant, answer.get("variants") or ()))
+    yield from section("Joint round", _joint(answer.get("joint") or {}))
+    yield from section("Defragmentation plan", _plan(answer.get("defragmentation") or {}))
+    yield from section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
+    yield from section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
+    yield from section("Other clusters", map(_cluster, answer.get("clusters") or ()))
     if "evictions" in answer:
-        yield from _section("Evictions", _evictions(answer["evictions"]))
+        yield from section("Evictions", _evictions(answer["evictions"]))
     if "finished" in answer:
         finished = answer["finished"]
-        yield from _section("Finished", [PageLine(f"{finished['reason']}{_ago(finished)}: {finished['message']}", 1)])
+        yield from section("Finished", [PageLine(f"{finished['reason']}{_ago(finished)}: {finished['message']}", 1)])
     yield PageLine("")
-    yield PageLine(_as_of(answer["asOf"]), style=_DIM)
+    yield PageLine(as_of(answer["asOf"]), style=_DIM)
 
 
-def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
+def section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
     """Yield a title and its lines, or nothing if there are no lines."""
     for number, line in enumerate(lines):
         if not number:
@@ -124,17 +124,17 @@ def _joint(joint: JSON) -> Iterator[PageLine]:
 
 
 def _pending(answer: JSON, pending: JSON) -> Iterator[PageLine]:
-    yield from _section("Queue", _queue(answer, pending))
-    held = (line for one in pending.get("heldBackBy") or () for line in _hindrance(one))
-    yield from _section("Held back by", held)
-    yield from _section("Start", (PageLine(one, 1) for one in start_sentences(pending.get("startTime") or {})))
-    yield from _section("Now", _now(pending.get("now") or {}))
+    yield from section("Queue", _queue(answer, pending))
+    held = (line for one in pending.get("heldBackBy") or () for line in held_back_lines(one))
+    yield from section("Held back by", held)
+    yield from section("Start", (PageLine(one, 1) for one in start_sentences(pending.get("startTime") or {})))
+    yield from section("Now", _now(pending.get("now") or {}))
     blockers, flavors = pending.get("blockers") or (), pending.get("flavors") or ()
     shown = {one["flavor"] for one in flavors}
     others = [one for one in blockers if one.get("flavor") not in shown]
-    yield from _section("In its way", (PageLine(f"{n}. {one['message']}", 1) for n, one in enumerate(others, start=1)))
-    yield from _section("Flavors", (line for one in flavors for line in _flavor(one, blockers)))
-    yield from _section("It would start if", _what_ifs(pending))
+    yield from section("In its way", (PageLine(f"{n}. {one['message']}", 1) for n, one in enumerate(others, start=1)))
+    yield from section("Flavors", (line for one in flavors for line in flavor_lines(one, blockers)))
+    yield from section("It would start if", what_if_lines(pending))
 
 
 def _queue(answer: JSON, pending: JSON) -> Iterator[PageLine]:
@@ -163,7 +163,8 @@ def _queue(answer: JSON, pending: JSON) -> Iterator[PageLine]:
         yield PageLine(f"its status says{_ago(told)}: {told['reason']}: {told['message']}", 1, _DIM)
 
 
-def _hindrance(one: JSON) -> Iterator[PageLine]:
+def held_back_lines(one: JSON) -> Iterator[PageLine]:
+    """Yield a reason why no cycle tries a workload, with the command that removes it."""
     yield PageLine(f"{one['kind']}: {one['message']}", 1, _BAD)
     if one.get("command"):
         yield PageLine(f"run: {one['command']}", 2)
@@ -174,15 +175,16 @@ def _now(now: JSON) -> Iterator[PageLine]:
         yield PageLine(f"a workload that is safe from preemption now may be preempted for it from {now['at']} on", 1)
     match now.get("outcome"):
         case "Admit":
-            yield PageLine(f"it fits: {_then(now)}", 1, _GOOD)
+            yield PageLine(f"it fits: {placement_words(now)}", 1, _GOOD)
         case "Preempt":
             losing = f", losing {now['lost']['message']}" if "lost" in now else ""
             yield PageLine(f"it would preempt {now['targetCount']}{losing}:", 1)
             for target in now["targets"]:
-                yield PageLine(f"{_holder(target)} ({target['reason']})", 2)
+                yield PageLine(f"{workload_words(target)} ({target['reason']})", 2)
 
 
-def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
+def flavor_lines(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
+    """Yield what a flavor has and lacks; `blockers` are those of all flavors."""
     verdict, style = ("fits", _GOOD) if one["fits"] else ("does not fit", _BAD)
     yield PageLine(f"{one['flavor']} for pod set {', '.join(one['podSets'])}: {verdict}", 1, style)
     if "problem" in one:
@@ -240,7 +242,7 @@ def _domain(domain: JSON) -> Iterator[PageLine]:
 def _held(held: JSON | None, depth: int = 3) -> Iterator[PageLine]:
     if not held:
         return
-    parts = [f"{_holder(one)} {one['amount']}" for one in held["workloads"]]
+    parts = [f"{workload_words(one)} {one['amount']}" for one in held["workloads"]]
     if held.get("others"):
         parts.append(f"{held['others']} more")
     if held.get("foreign"):
@@ -249,12 +251,13 @@ def _held(held: JSON | None, depth: int = 3) -> Iterator[PageLine]:
         yield PageLine(f"held by {', '.join(parts)}", depth, _DIM)
 
 
-def _what_ifs(pending: JSON) -> Iterator[PageLine]:
+def what_if_lines(pending: JSON) -> Iterator[PageLine]:
+    """Yield the changes with which a workload would start, and how far the search for them went."""
     for number, one in enumerate(pending.get("wouldStartIf") or (), start=1):
         yield PageLine(f"{number}. {one['if']}", 1, _GOOD)
         yield from (PageLine(f"also needed: {needed}", 3, _BAD) for needed in one.get("alsoNeeded") or ())
         yield from (PageLine(f"run: {command}", 3) for command in one.get("commands") or ())
-        yield PageLine(f"then: {_then(one['then'])}", 3, _DIM)
+        yield PageLine(f"then: {placement_words(one['then'])}", 3, _DIM)
     search = pending.get("search")
     if search and not search["complete"]:
         yield PageLine(search["message"], 1, _BAD)
@@ -263,7 +266,8 @@ def _what_ifs(pending: JSON) -> Iterator[PageLine]:
         yield PageLine("another queue, fewer pods, the end of others, more quota", 1)
 
 
-def _then(then: JSON) -> str:
+def placement_words(then: JSON) -> str:
+    """Return ClusterQueue, flavors and domains of an admission as part of a sentence."""
     flavors = ", ".join(f"{name} on {'+'.join(some)}" for name, some in then["flavors"].items())
     places = [f"{one['domains']} of {one['level']}" for levels in then.get("placement") or () for one in levels]
     where = f", in {', '.join(places)}" if places else ""
@@ -293,7 +297,7 @@ def _running(running: JSON) -> Iterator[PageLine]:
                 1,
             )
         )
-    yield from _section("Runs", lines)
+    yield from section("Runs", lines)
 
 
 def _not_running(pods: JSON | None) -> Iterator[PageLine]:
@@ -382,7 +386,8 @@ def _named(one: JSON) -> str:
     return f"{', '.join(shown)}{more}"
 
 
-def _holder(one: JSON) -> str:
+def workload_words(one: JSON) -> str:
+    """Return a workload as part of a sentence, without its name if the user may not read it."""
     if one.get("hidden"):
         return "a workload of another namespace"
     leaving = ", leaving" if one.get("leaving") else ""
@@ -393,7 +398,8 @@ def _ago(part: JSON) -> str:
     return f" {part['secondsAgo']} s ago" if "secondsAgo" in part else ""
 
 
-def _as_of(seen: JSON) -> str:
+def as_of(seen: JSON) -> str:
+    """Return the origin of an answer as one line."""
     if seen.get("source") == "status":
         return f"read from the Workload's status at {seen['time']}; no controller was asked"
     leads = "the replica that decides" if seen["leading"] else "a replica that does not decide"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from kqueue.api import names
 from kqueue.errors import ApiError, ForbiddenError, NotFoundError, NotServedError, ServerError
 from kqueue.kube.conditions import condition
 
@@ -31,8 +32,24 @@ async def ask(client: Client, path: str, params: Mapping[str, str] | None = None
         ApiError: another failure, such as ForbiddenError; the text is the API server's.
     """
     group, version = path.split("/")[2:4]
+    return await _answered(client, group, version, client.get_path(path, params, resource=_resource(path)))
+
+
+async def post(client: Client, plural: str, kind: str, question: Mapping[str, Any], *, namespace: str = "") -> JSON:
+    """Return the controller's answer to a question with a body, which writes nothing; empty `namespace`: to one about
+    the whole cluster.  Raises as `ask`.
+    """
+    from kqueue.runtime.resources import ResourceType
+
+    group, version = names.KQUEUE_VISIBILITY_GROUP, "v1alpha1"
+    resource = ResourceType(group, version, plural, kind, namespaced=bool(namespace))
+    body = {"apiVersion": f"{group}/{version}", "kind": kind, **question}
+    return await _answered(client, group, version, client.create(resource, body, namespace or None))
+
+
+async def _answered(client: Client, group: str, version: str, answer: Awaitable[JSON]) -> JSON:
     try:
-        return await client.get_path(path, params, resource=_resource(path))
+        return await answer
     except NotFoundError:
         if await _is_served(client, group, version):
             raise

@@ -213,8 +213,8 @@ def _holder(holder: Holder, resource: str, audience: Audience) -> JSON:
 def decision(look: Look, audience: Audience, now: datetime) -> JSON:
     """Return the decision of a cycle that would try this workload alone now."""
     match look.decision:
-        case Admit(admission=admission, quality=quality):
-            return {"outcome": "Admit", **_admission(admission), **_qualities([q.levels for q in quality])}
+        case Admit() as admit:
+            return {"outcome": "Admit", **admitted(admit)}
         case Preempt(targets=targets):
             shown = [
                 audience.workload(target.admitted, reason=str(target.reason)) for target in targets[:_WORKLOADS_SHOWN]
@@ -247,6 +247,11 @@ def _loss(workloads: Iterable[Admitted], audience: Audience, now: datetime) -> J
     each = duration_text(timedelta(seconds=lost // pods))
     text = f"{each} of {pods} pod{'s' if pods != 1 else ''}"
     return {"lost": {"podSeconds": lost, "pods": pods, "message": text}}
+
+
+def admitted(decision: Admit) -> JSON:
+    """Return ClusterQueue and flavors of an admission, and its domains against the fewest possible."""
+    return {**_admission(decision.admission), **_qualities([quality.levels for quality in decision.quality])}
 
 
 def what_if(

@@ -31,7 +31,7 @@ _MOST_SPARES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospects:
-    """What questions about workloads that do not exist are answered from.
+    """The sources of answers about workloads that do not exist.
 
     Args:
         held_back: returns the reasons that keep a Workload out of its queue.

@@ -9,6 +9,10 @@ from typing import Any
 JSON = dict[str, Any]
 
 
+async def _creates_nothing(_group: str, _version: str, _resource: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedQuestion:
     """A question of a user; the user's right to ask it was checked."""
@@ -27,6 +31,16 @@ class AuthorizedQuestion:
     False if the API server does not answer; and false beyond some dozens of namespaces of one question, unless the
     user may read all namespaces.
     """
+    user: str = ""
+    """The name of the user."""
+    groups: tuple[str, ...] = ()
+    """The groups of the user."""
+    creates: Callable[[str, str, str], Awaitable[bool]] = _creates_nothing
+    """Whether this user may create objects of a group, version and resource (plural) in the namespace of the question.
+
+    Raises:
+        ApiError: the API server did not answer.
+    """
 
 
 View = Callable[[AuthorizedQuestion], Awaitable[JSON]]
@@ -37,4 +51,6 @@ View = Callable[[AuthorizedQuestion], Awaitable[JSON]]
 Raises:
     NotFoundError: there is no such object (404).
     InvalidObjectError, ConfigError: the question is not valid (400).
+    ForbiddenError: the user may not ask about this (403).
+    TooManyRequestsError: the user asks too much at once (429).
 """

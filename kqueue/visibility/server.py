@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import structlog
 from aiohttp import web
 
 from kqueue.clock import Clock
-from kqueue.errors import ApiError, ConfigError, InvalidObjectError, NotFoundError, TooManyRequestsError
+from kqueue.errors import (
+    ApiError,
+    ConfigError,
+    ForbiddenError,
+    InvalidObjectError,
+    NotFoundError,
+    TooManyRequestsError,
+)
 from kqueue.visibility.answers import JSON_TYPE, Refusal, pieces
 from kqueue.visibility.catalog import Catalog, ResolvedPath, params_of
 from kqueue.visibility.connections import ServerLimits, Trust, UserConnection, UserConnections
@@ -213,6 +220,13 @@ class VisibilityServer:
                 details={key: value for key, value in details.items() if value},
             )
 
+    def _creates(self, user: User, namespace: str) -> Callable[[str, str, str], Awaitable[bool]]:
+        async def creates(group: str, version: str, resource: str) -> bool:
+            action = Action(verb="create", group=group, version=version, resource=resource, namespace=namespace)
+            return (await self._rights.may(user, action)).allowed
+
+        return creates
+
     # --- the answer
 
     async def _found(self, user: User, path: str, query: str, request: web.BaseRequest) -> JSON:
@@ -234,7 +248,16 @@ class VisibilityServer:
             raise Refusal(503, "the controller has not read the whole cluster yet", retry_after=_SOON)
         reads = Reading(self._rights, user)
         body = await _body(request, found.resource.most_bytes) if found.resource.most_bytes else b""
-        asked = AuthorizedQuestion(namespace=found.namespace, name=found.name, params=params, body=body, reads=reads)
+        asked = AuthorizedQuestion(
+            namespace=found.namespace,
+            name=found.name,
+            params=params,
+            body=body,
+            reads=reads,
+            user=user.name,
+            groups=user.groups,
+            creates=self._creates(user, found.namespace),
+        )
         return await self._viewed(found, asked)
 
     async def _viewed(self, found: ResolvedPath, asked: AuthorizedQuestion) -> JSON:
@@ -246,6 +269,10 @@ class VisibilityServer:
             raise Refusal(404, str(e), details=details) from e
         except (InvalidObjectError, ConfigError) as e:
             raise Refusal(400, str(e)) from e
+        except ForbiddenError as e:
+            raise Refusal(403, str(e)) from e
+        except TooManyRequestsError as e:
+            raise Refusal(429, str(e), retry_after=_SOON) from e
         except ApiError as e:
             raise Refusal(503, str(e), retry_after=_SOON) from e
         except Exception as e:

@@ -32,7 +32,7 @@ from kqueue.jobs.kind import ExceptionalKind, JobKind, ReviewedKind
 from kqueue.jobs.others import Reference, completed, references
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.registry import declared_for
-from kqueue.kinds import POD, GroupKind
+from kqueue.kinds import FRAMEWORKS, POD, GroupKind
 from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects
 from kqueue.visibility.question import AuthorizedQuestion
@@ -147,6 +147,8 @@ class ManifestDrafter:
         self._reviewed: dict[GroupKind, ReviewedKind] = {
             (k.gvk.group, k.gvk.kind): k for k in (*reviewed.values(), *self._jobs.values())
         }
+        self._read = {(one.group, one.kind): one for row in FRAMEWORKS.values() for one in row.reads}
+        """Kinds to which jobs refer; an object of them may be among the manifests, and gets no Workload."""
         self._composed: dict[GroupKind, ComposedKind] = {(k.gvk.group, k.gvk.kind): k for k in COMPOSED}
         policy = manager.owner_policy
         self._drafting = Drafting(
@@ -164,8 +166,9 @@ class ManifestDrafter:
         """
         found: dict[Creatable, None] = {}
         for obj in manifests:
-            kind = self._kind_of(obj)
-            resource = resource_of(kind)
+            read = self._read.get(_group_kind(obj))
+            is_read = read is not None and _group_kind(obj) not in self._reviewed
+            resource = read_resource(read) if read is not None and is_read else resource_of(self._kind_of(obj))
             found[Creatable(resource.group, text(obj, "apiVersion").rpartition("/")[2], resource.plural)] = None
         return list(found)
 
@@ -222,6 +225,8 @@ class ManifestDrafter:
     async def _drafted(self, question: _Question, obj: JSON) -> list[DraftWorkload]:
         """Return the Workloads of one manifest; pods of gangs are collected in the question."""
         with isolated_logged(_log, "a manifest could not be made into a Workload", kind=text(obj, "kind")) as made:
+            if _group_kind(obj) in self._read and _group_kind(obj) not in self._reviewed:
+                return []
             try:
                 reviewed = await self._review(question, obj)
                 return [] if reviewed is None else await self._made(question, reviewed)

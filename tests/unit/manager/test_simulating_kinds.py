@@ -51,7 +51,7 @@ def obj(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> 
     }
 
 
-def pod(name: str, cpus: int = 1, **metadata: Any) -> JSON:
+def pod(name: str, *, cpus: int = 1, **metadata: Any) -> JSON:
     return obj("v1", "Pod", name, {"containers": [container(cpus)]}, **metadata)
 
 
@@ -169,7 +169,7 @@ async def test_pods_beyond_the_quorum_are_counted(asked: Simulated) -> None:
 
 async def test_several_objects_share_the_room(asked: Simulated) -> None:
     """In the order of the file where their priorities are equal; a gang is where its first pod is."""
-    answer = await asked.ask(job("a", pods=2, cpus=3), *group(), pod("big", 9))
+    answer = await asked.ask(job("a", pods=2, cpus=3), *group(), pod("big", cpus=9))
     assert results(answer) == [[("Now", 1)], [("Later", 1)], [("Now", 1)]]
 
 

@@ -101,7 +101,7 @@ def serving(kind: str) -> JSON:
 
 def group() -> list[JSON]:
     """Two pods of a group of Kueue."""
-    metadata = {
+    metadata: dict[str, Any] = {
         "labels": {"kueue.x-k8s.io/pod-group-name": "pair"},
         "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
     }

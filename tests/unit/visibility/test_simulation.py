@@ -85,12 +85,12 @@ def drawn_world(random: Random) -> Scheduled:
     if len(objects) > 4:
         for host in range(6):
             put_node(world, f"h{host}", f"r{host % 3}")
-    for number in range(random.randint(0, 5)):
-        queue, cpus = random.choice(["team", "rest"]), random.randint(1, 4)
-        local = "main" if queue == "team" else "rest"
-        status = reserved(cpus=cpus, queue=queue)
+    for number in range(random.randint(0, 9)):
+        holder, cpus = random.choice(["team", "rest"]), random.randint(1, 4)
+        local = "main" if holder == "team" else "rest"
+        status = reserved(cpus=cpus, queue=holder)
         world.add(
-            make_workload(f"runs-{number}", queue=local, cpus=cpus, priority=random.randint(-2, 1), status=status)
+            make_workload(f"runs-{number}", queue=local, cpus=cpus, priority=random.randint(-3, 0), status=status)
         )
     return world
 

@@ -28,6 +28,7 @@ _COMMANDS = (
     "ctl.kubectl_commands",
     "explain",
     "simulate",
+    "what_if",
     "quota",
     "top",
     "topology",
@@ -49,7 +50,7 @@ _COMMANDS = (
 """Files of this room, in the order of the help page."""
 
 _FIRST = (
-    *("explain", "simulate", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
+    *("explain", "simulate", "what-if", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
     *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
 )
 """Commands at the head of the help page."""

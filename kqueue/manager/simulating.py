@@ -37,6 +37,7 @@ from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.simulation import Creatable, Drafts, SimulationView
+from kqueue.visibility.what_if import WhatIfView
 from webhooks import workloads
 from webhooks.review import Request, RequestUser, ReviewResult, refusal
 from webhooks.routes import Handler, reviewed_kinds, routes
@@ -53,6 +54,11 @@ _log = structlog.get_logger(__name__)
 def make_simulations(operator: Operator) -> SimulationView:
     """Return the view that says what would become of manifests."""
     return SimulationView(make_prospects(operator), ManifestDrafter(operator))
+
+
+def make_what_ifs(operator: Operator) -> WhatIfView:
+    """Return the view that says what other quotas, priorities or nodes would change."""
+    return WhatIfView(make_prospects(operator))
 
 
 class WatchedLookups:

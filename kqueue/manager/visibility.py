@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kqueue.api import names
-from kqueue.api.wire import placement, simulation
+from kqueue.api.wire import placement, simulation, what_if
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
@@ -25,7 +25,7 @@ from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.manager.proposals import proposal_source
-from kqueue.manager.simulating import make_simulations
+from kqueue.manager.simulating import make_simulations, make_what_ifs
 from kqueue.manager.start_times import make_start_times
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
@@ -130,13 +130,17 @@ def catalog_of(operator: Operator) -> Catalog:
             view=starts.explained(make_cluster_explainer(operator).view),
         )
     )
-    for posted, view in ((placement, make_placements(operator).view), (simulation, make_simulations(operator).view)):
+    for posted, view in (
+        (placement, make_placements(operator).view),
+        (simulation, make_simulations(operator).view),
+        (what_if, make_what_ifs(operator).view),
+    ):
         catalog.add(
             CatalogResource(
                 group=names.KQUEUE_VISIBILITY_GROUP,
                 version=OUR_VERSION,
                 name=posted.PLURAL,
-                namespaced=True,
+                namespaced=posted is not what_if,
                 kind=posted.KIND,
                 view=view,
                 most_bytes=posted.MOST_BYTES,

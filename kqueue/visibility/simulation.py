@@ -10,10 +10,8 @@ A question costs a bounded number of objects, pods and seconds, and one user has
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -24,7 +22,6 @@ from msgspec.structs import replace
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import simulation as api
-from kqueue.clock import Clock
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.quantity import format_quantity
@@ -32,11 +29,11 @@ from kqueue.core.topology.summary import domains_above_hosts
 from kqueue.core.why import ChangeSearch, Look, PlanSequence, Trials, look
 from kqueue.core.workload import Admission, Head, Snapshot
 from kqueue.documents import TooMuchError, check_json
-from kqueue.errors import ConfigError, ForbiddenError, TooManyRequestsError
+from kqueue.errors import ConfigError, ForbiddenError
 from kqueue.jobs.drafts import DraftWorkload
 from kqueue.visibility import explained, remedies
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.pacing import PlanningBudget, QuestionTurns
 from kqueue.visibility.params import only
 from kqueue.visibility.placements import never
 from kqueue.visibility.prospects import Prospects, alternatives, borrowed
@@ -139,8 +136,7 @@ class SimulationView:
         """`start_times`: what is known about the future; None: nothing.  `plan_seconds` bounds the planner's time."""
         self._prospects, self._drafter, self._clock = prospects, drafter, prospects.clock
         self._start_times, self._plan_seconds = start_times, plan_seconds
-        self._turn = asyncio.Lock()
-        self._asking: set[str] = set()
+        self._turns = QuestionTurns()
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
         """Return the Simulation of the manifests in the body of the question.
@@ -151,7 +147,7 @@ class SimulationView:
             TooManyRequestsError: the user has another question of this kind.
         """
         only(asked.params, "fieldManager", "fieldValidation")
-        async with self._place_of(asked.user):
+        with self._turns.place_of(asked.user):
             spec = _read(asked)
             for kind in self._drafter.kinds_of(spec.manifests):
                 if not await asked.creates(kind.group, kind.version, kind.resource):
@@ -163,25 +159,11 @@ class SimulationView:
                     )
             drafts = await self._drafter.drafts(asked, spec)
             planned = [self._made(n, draft) for n, draft in enumerate(_copied(drafts.workloads, spec.copies))]
-            pace = RequestPace(self._clock)
-            async with self._turn:  # one at a time, so that each takes about as long
-                course = _Course(self._prospects, planned, _Budget(self._clock, self._plan_seconds, pace))
-                as_of = await course.run()
+            async with self._turns.turn():
+                as_of = await _Course(self._prospects, planned, PlanningBudget(self._clock, self._plan_seconds)).run()
             times = await self._times(planned)
             audience = await _audience(asked, planned)
             return _Answer(self._prospects, audience, times).shown(asked.namespace, as_of, drafts, planned)
-
-    @asynccontextmanager
-    async def _place_of(self, user: str) -> AsyncIterator[None]:
-        if user in self._asking:
-            raise TooManyRequestsError(
-                f'user "{user}" has another simulation under way; ask one at a time', status=429, retry_after=1
-            )
-        self._asking.add(user)
-        try:
-            yield
-        finally:
-            self._asking.discard(user)
 
     def _made(self, number: int, draft: DraftWorkload) -> _Planned:
         """Return a draft as a queue would see it if it were created now, after those of a smaller number."""
@@ -217,31 +199,10 @@ def workload_of(draft: DraftWorkload, number: int, now: datetime) -> wire.Worklo
     )
 
 
-@dataclass(slots=True)
-class _Budget:
-    """The planner's own time, without the turns of other tasks."""
-
-    clock: Clock
-    seconds: float
-    pace: RequestPace
-    spent: float = 0.0
-
-    @property
-    def is_left(self) -> bool:
-        """Whether time is left."""
-        return self.spent < self.seconds
-
-    async def step(self, since: float) -> float:
-        """Count the time since `since`, give others a turn, and return the time after it."""
-        self.spent += self.clock.monotonic() - since
-        await self.pace.step()
-        return self.clock.monotonic()
-
-
 class _Course:
     """Plans the workloads of one question."""
 
-    def __init__(self, prospects: Prospects, planned: Sequence[_Planned], budget: _Budget) -> None:
+    def __init__(self, prospects: Prospects, planned: Sequence[_Planned], budget: PlanningBudget) -> None:
         self._prospects, self._planned, self._budget = prospects, planned, budget
 
     async def run(self) -> JSON:

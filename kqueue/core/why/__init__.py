@@ -4,6 +4,7 @@
     holders    the workloads in a domain, or in a column of quota
     blockers   all blockers: each pod set, flavor, column and level, not only the first one that ends a cycle's try
     trials     the planner on a changed copy of the snapshot
+    policy     a state with other quotas, priorities, drained domains and added nodes
     sequence   the planner's decisions about workloads that are tried one after the other
     changes    possible changes, and their costs
     card_types other card types that the workload could name
@@ -31,6 +32,7 @@ from kqueue.core.why.changes import (
     condition_for,
 )
 from kqueue.core.why.holders import Holder, ResourceHolders
+from kqueue.core.why.policy import PolicyChange, changed, drained_workloads, has_domain, nodes_like
 from kqueue.core.why.search import Alternative, ChangeSearch
 from kqueue.core.why.sequence import PlanSequence
 from kqueue.core.why.trials import Trials
@@ -53,11 +55,16 @@ __all__ = [
     "OtherWish",
     "PlanSequence",
     "PlannedState",
+    "PolicyChange",
     "ResourceHolders",
     "Spare",
     "Trials",
     "WhatIf",
     "WorkloadsEnd",
+    "changed",
     "condition_for",
+    "drained_workloads",
+    "has_domain",
     "look",
+    "nodes_like",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -35,6 +36,9 @@ class Simulated:
     def __init__(self, operator: Operator) -> None:
         self.operator, self.view = operator, make_simulations(operator)
         self.readable, self.creatable = {"ns"}, True
+        self.answers = asyncio.Event()
+        """Set while the API server answers questions about rights."""
+        self.answers.set()
         self.asked: list[tuple[str, str, str]] = []
         watches = operator.watches
         watches.namespaces.store.put("ns", read(wire_core.Namespace, {"metadata": {"name": "ns"}}))
@@ -60,6 +64,7 @@ class Simulated:
             return namespace in self.readable
 
         async def creates(group: str, version: str, resource: str) -> bool:
+            await self.answers.wait()
             self.asked.append((group, version, resource))
             return self.creatable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -149,8 +150,13 @@ async def test_what_cannot_be_read_is_refused(asked: Simulated, raw: bytes) -> N
 
 
 async def test_a_user_has_one_question_at_a_time(asked: Simulated) -> None:
-    """Others are not kept from theirs."""
-    asked.view._asking.add("ann")
+    """Others are not kept from theirs, and the next one of the user is answered."""
+    asked.answers.clear()
+    first = asyncio.create_task(asked.ask(job()))
+    await asyncio.sleep(0)
     with pytest.raises(TooManyRequestsError, match="ask one at a time"):
         await asked.ask(job())
+    asked.answers.set()
     assert (await asked.ask(job(), user="bob"))["startsNow"]
+    assert (await first)["startsNow"]
+    assert (await asked.ask(job()))["startsNow"]

@@ -46,13 +46,13 @@ class AsWorkloads:
         return Drafts(workloads=[DraftWorkload(source=m["metadata"]["name"], workload=m) for m in spec.manifests])
 
 
-def view_of(world: Scheduled, **more: Any) -> SimulationView:
+def prospects_of(world: Scheduled) -> Prospects:
     blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
 
     def held_back(obj: wire.Workload) -> Iterator[Hindrance]:
         return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
-    prospects = Prospects(
+    return Prospects(
         known=known_of(world),
         planning=planning_of(world),
         held_back=held_back,
@@ -60,7 +60,10 @@ def view_of(world: Scheduled, **more: Any) -> SimulationView:
         clock=world.clock,
         freshness=Freshness(leads=lambda: True),
     )
-    return SimulationView(prospects, AsWorkloads(), **more)
+
+
+def view_of(world: Scheduled, **more: Any) -> SimulationView:
+    return SimulationView(prospects_of(world), AsWorkloads(), **more)
 
 
 async def simulated(view: SimulationView, *workloads: JSON, **spec: Any) -> JSON:

@@ -33,7 +33,7 @@ from kqueue.state.joint_history import JointHistory
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility import budgets, explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.pacing import PLANNING_STRETCH_SECONDS, RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.prospects import alternatives
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -45,8 +45,6 @@ from kqueue.visibility.workload_state import Hindrance, State
 KIND = "Explanation"
 _SEARCH_SECONDS = 0.15
 """Time limit of the search for changes, without the turns of other tasks."""
-_STRETCH = 0.004
-"""Seconds between two yields to the event loop; a piece of the search may take three times as long."""
 _MOST_SPARES = 256
 """Limit of left-out nodes of a flavor that the search considers."""
 _LINE_STEP = 500
@@ -97,7 +95,7 @@ class WorkloadExplainer:
             obj = self._workloads.get(key)
             if obj is None:
                 raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
-            pace = RequestPace(self._clock, stretch=_STRETCH)
+            pace = RequestPace(self._clock, stretch=PLANNING_STRETCH_SECONDS)
             state = workload_state.state_of(obj)
             waits = await self._why(obj, pace, with_search=with_search) if state in workload_state.WAITS else None
             placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None

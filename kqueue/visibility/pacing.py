@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 from kqueue.clock import Clock
 from kqueue.errors import TooManyRequestsError
 
+T = TypeVar("T")
+
 STRETCH_SECONDS = 0.008
 """Time between two yields of a view to the event loop: with its last step well below the 20 ms of a stall."""
+PLANNING_STRETCH_SECONDS = 0.004
+"""The same for questions to the planner: one of its decisions may take three times as long."""
 
 
 class RequestPace:
@@ -27,11 +32,22 @@ class RequestPace:
             self._since = self._clock.monotonic()
 
 
+async def stepped(steps: Generator[None, None, T], pace: RequestPace) -> T:
+    """Return the result of a generator that yields between pieces of its work."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await pace.step()
+
+
 class PlanningBudget:
     """The planner's own time for one question, without the turns of other tasks."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        self.clock, self.seconds, self.pace = clock, seconds, RequestPace(clock)
+        self.clock, self.seconds, self.pace = clock, seconds, RequestPace(clock, stretch=PLANNING_STRETCH_SECONDS)
         self.spent = 0.0
 
     @property

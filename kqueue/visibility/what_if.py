@@ -29,7 +29,7 @@ from kqueue.documents import TooMuchError, check_json
 from kqueue.errors import ConfigError, InvalidObjectError
 from kqueue.model.pending import Pending
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.pacing import PlanningBudget, QuestionTurns
+from kqueue.visibility.pacing import PlanningBudget, QuestionTurns, RequestPace, stepped
 from kqueue.visibility.params import only
 from kqueue.visibility.placements import never
 from kqueue.visibility.prospects import Prospects
@@ -40,6 +40,7 @@ _PLAN_SECONDS = 1.5
 _LISTED = 100
 """Workloads of each list that are shown; the others are counted."""
 _QUEUES_LISTED = 200
+_STEP = 500
 _FIELDS = {"nominalQuota": "nominal", "borrowingLimit": "borrowing_limit", "lendingLimit": "lending_limit"}
 _STARTS = ("Now", "AfterPreemption")
 _decode = msgspec.json.Decoder(api.WhatIfQuestion).decode
@@ -115,20 +116,25 @@ class WhatIfView:
         world = await prospects.world(queues, uids, budget.pace, with_holders=True)
         as_of = prospects.as_of()
         change = self._change(spec, world)
-        drained = drained_workloads(world, change.drained)
         await budget.pace.step()
-        after_world = changed(world, change, queues)
-        await budget.pace.step()
+        drained: list[Admitted] = []
+        for workload in drained_workloads(world, change.drained):
+            if workload is None:
+                await budget.pace.step()
+            else:
+                drained.append(workload)
+        after_world = await stepped(changed(world, change, queues, drained), budget.pace)
         before = await self._outcome(world, lines, queues, {})
         prioritised = self._prioritised(spec)
         again = [await self._with_drained(line, drained) for line in lines]
         after = await self._outcome(after_world, again, queues, prioritised)
-        audience = await _audience(asked, [w.key for w in drained], before, after)
+        found = await _compared(before, after, drained, budget.pace)
+        audience = await _audience(asked, drained, found)
         return {
             "kind": api.KIND,
             "metadata": {},
             "asOf": as_of,
-            **_differences(before, after, drained, audience),
+            **_differences(found, after, drained, audience),
             "queues": _queues(world.snapshot, after_world.snapshot, before, after),
             **_finished(before, after),
         }
@@ -250,18 +256,23 @@ def _class_of(obj: wire.Workload) -> str:
     return named.name if named is not None and named.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else ""
 
 
-def _turns(lines: Sequence[_Line], priorities: Mapping[str, int]) -> list[tuple[_Line, Pending, wire.Workload]]:
-    """Return all workloads in the order in which cycles try them: of each ClusterQueue the first ones, then the second
+def _turns(lines: Sequence[_Line], priorities: Mapping[str, int]) -> Iterator[tuple[_Line, Pending, wire.Workload]]:
+    """Yield all workloads in the order in which cycles try them: of each ClusterQueue the first ones, then the second
     ones and so on; in one turn the higher priority first, then the older one.
     """
-    found: list[tuple[int, int, Pending, _Line, wire.Workload]] = []
+    entries: list[tuple[_Line, list[tuple[int, Pending, wire.Workload]]]] = []
     for line in lines:
-        entries = [(priorities.get(_class_of(obj), item.priority), item, obj) for item, obj in line.items]
+        found = [
+            (priorities.get(_class_of(obj), item.priority) if priorities else item.priority, item, obj)
+            for item, obj in line.items
+        ]
         if priorities:
-            entries.sort(key=lambda entry: -entry[0])  # a stable sort: equal ones keep their order
-        found += [(turn, -priority, item, line, obj) for turn, (priority, item, obj) in enumerate(entries)]
-    found.sort(key=lambda each: (each[0], each[1], each[2].timestamp, each[2].key))
-    return [(line, item, obj) for _, _, item, line, obj in found]
+            found.sort(key=lambda entry: -entry[0])  # a stable sort: equal ones keep their order
+        entries.append((line, found))
+    for turn in range(max((len(found) for _, found in entries), default=0)):
+        heads = [(line, *found[turn]) for line, found in entries if turn < len(found)]
+        heads.sort(key=lambda head: (-head[1], head[2].timestamp, head[2].key))
+        yield from ((line, item, obj) for line, _, item, obj in heads)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -327,8 +338,51 @@ def _set(setting: api.QuotaSetting, snapshot: Snapshot, quotas: dict[str, dict[F
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-async def _audience(asked: AuthorizedQuestion, drained: Sequence[str], before: _Outcome, after: _Outcome) -> Audience:
-    keys = [*drained, *before.verdicts, *after.verdicts, *before.victims(), *after.victims()]
+@dataclass(slots=True)
+class _Changed:
+    """The workloads whose fate differs: lists of what is shown, and their whole lengths."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    verdicts: dict[str, list[_Verdict]] = field(default_factory=dict)
+    victims: list[tuple[Admitted, _Verdict]] = field(default_factory=list)
+
+    def count(self, name: str, verdict: _Verdict) -> None:
+        """Add a verdict to a list."""
+        self.counts[name] += 1
+        if len(self.verdicts[name]) < _LISTED:
+            self.verdicts[name].append(verdict)
+
+
+_LISTS = ("starts", "startsNoLonger", "neverStarts")
+
+
+async def _compared(before: _Outcome, after: _Outcome, drained: Sequence[Admitted], pace: RequestPace) -> _Changed:
+    """Return the workloads whose fate differs."""
+    found = _Changed(dict.fromkeys(_LISTS, 0), {name: [] for name in _LISTS})
+    left = {workload.key for workload in drained}
+    for number, (key, verdict) in enumerate(after.verdicts.items()):
+        if number % _STEP == 0:
+            await pace.step()
+        old = before.start(key)
+        if verdict.start == "Never" and old != "Never":
+            found.count("neverStarts", verdict)
+        if key in left or not old:
+            continue
+        if verdict.start in _STARTS and old not in _STARTS:
+            found.count("starts", verdict)
+        elif verdict.start not in _STARTS and old in _STARTS:
+            found.count("startsNoLonger", verdict)
+    await pace.step()
+    known = before.victims()
+    found.victims = [entry for key, entry in after.victims().items() if key not in known]
+    found.counts["evicted"] = len(drained) + len(found.victims)
+    return found
+
+
+async def _audience(asked: AuthorizedQuestion, drained: Sequence[Admitted], found: _Changed) -> Audience:
+    keys = [workload.key for workload in drained[:_LISTED]]
+    keys += [verdict.key for some in found.verdicts.values() for verdict in some]
+    keys += [key for victim, verdict in found.victims[:_LISTED] for key in (victim.key, verdict.key)]
     readable: set[str] = set()
     for namespace in sorted({key.partition("/")[0] for key in keys}):
         if await asked.reads(namespace):
@@ -336,27 +390,14 @@ async def _audience(asked: AuthorizedQuestion, drained: Sequence[str], before: _
     return Audience(readable)
 
 
-def _differences(before: _Outcome, after: _Outcome, drained: Sequence[Admitted], audience: Audience) -> JSON:
-    """Return the lists of workloads whose fate differs, and their lengths."""
-    left = {workload.key for workload in drained}
-    both = [v for v in after.verdicts.values() if v.key not in left and v.key in before.verdicts]
-    starts = [v for v in both if v.start in _STARTS and before.start(v.key) not in _STARTS]
-    delayed = [v for v in both if v.start not in _STARTS and before.start(v.key) in _STARTS]
-    stuck = [v for v in after.verdicts.values() if v.start == "Never" and before.start(v.key) != "Never"]
-    evicted = [_drained(workload, after, audience) for workload in drained]
-    old = before.victims()
-    for key, (victim, verdict) in after.victims().items():
-        if key not in old:
-            why = {"reason": "Preempted", "by": _named(verdict, audience)}
-            evicted.append(audience.workload(victim, **why))
-    lists: dict[str, list[JSON]] = {
-        "starts": [_named(verdict, audience) for verdict in starts],
-        "startsNoLonger": [_named(verdict, audience) for verdict in delayed],
-        "evicted": evicted,
-        "neverStarts": [_named(verdict, audience) for verdict in stuck],
-    }
-    counts = {name: len(some) for name, some in lists.items()}
-    return {"counts": counts, **{name: some[:_LISTED] for name, some in lists.items()}}
+def _differences(found: _Changed, after: _Outcome, drained: Sequence[Admitted], audience: Audience) -> JSON:
+    evicted = [_drained(workload, after, audience) for workload in drained[:_LISTED]]
+    evicted += [
+        audience.workload(victim, reason="Preempted", by=_named(verdict, audience))
+        for victim, verdict in found.victims[: _LISTED - len(evicted)]
+    ]
+    lists = {name: [_named(verdict, audience) for verdict in found.verdicts[name]] for name in _LISTS}
+    return {"counts": found.counts, **lists, "evicted": evicted}
 
 
 def _drained(workload: Admitted, after: _Outcome, audience: Audience) -> JSON:

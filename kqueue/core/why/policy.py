@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kqueue.core.planned_state import PlannedState, with_spares
@@ -13,6 +14,8 @@ from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf, Tree
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
+_STEP = 200
+"""Workloads between two pieces of work."""
 ADDED = "added"
 """The reason of a node that exists only in a question."""
 
@@ -34,22 +37,34 @@ class PolicyChange:
     priorities: Mapping[str, int] = field(default_factory=dict)
 
 
-def drained_workloads(world: PlannedState, drained: Collection[Path]) -> list[Admitted]:
-    """Return the workloads with pods in these domains."""
-    trees = {name: view.tree for name, view in world.snapshot.topologies.items()}
-    return [workload for workload in world.holders if drained and any(_is_in(workload, trees, drained))]
+def drained_workloads(world: PlannedState, drained: Collection[Path]) -> Iterator[Admitted | None]:
+    """Yield the workloads with pods in these domains, and None between pieces of work."""
+    gone = {name: _leaves(view.tree, drained) for name, view in world.snapshot.topologies.items() if view.tree.paths}
+    for number, workload in enumerate(world.holders if any(gone.values()) else ()):
+        if number % _STEP == 0:
+            yield None
+        if _is_in(workload, world.snapshot, gone):
+            yield workload
 
 
-def changed(world: PlannedState, change: PolicyChange, queues: Iterable[str]) -> PlannedState:
-    """Return the state after the change; workloads of drained domains have ended there, because their pods must leave.
+def changed(
+    world: PlannedState, change: PolicyChange, queues: Iterable[str], drained: Collection[Admitted]
+) -> Generator[None, None, PlannedState]:
+    """Return the state after the change, in steps.  The workloads of drained domains have ended there, because their
+    pods must leave.
 
     The snapshot has copies of the quota trees of `queues`; all others are shared and must only be read.
     """
-    copy = world.copied(queues, ended=drained_workloads(world, change.drained), quotas=change.quotas)
-    copy.topologies = {name: _without(view, change.drained) for name, view in copy.topologies.items()}
+    copy = world.copied(queues, ended=drained, quotas=change.quotas)
+    yield
+    views = dict(copy.topologies)
+    for name, view in copy.topologies.items():
+        views[name] = _without(view, change.drained)
+        yield
     for flavor in {spare.flavor for spare in change.added}:
-        spares = [spare for spare in change.added if spare.flavor == flavor]
-        copy.topologies[flavor] = with_spares(copy.topologies[flavor], spares)
+        views[flavor] = with_spares(views[flavor], [spare for spare in change.added if spare.flavor == flavor])
+        yield
+    copy.topologies = views
     copy.admitted = _with_priorities(copy, change.priorities)
     return replace(world, snapshot=copy)
 
@@ -85,23 +100,38 @@ def nodes_like(snapshot: Snapshot, like: str, domain: Path, names: Iterable[str]
 
 def has_domain(snapshot: Snapshot, domain: Path) -> bool:
     """Whether any topology has the domain."""
-    return any(
-        path[: len(domain)] == domain for view in snapshot.topologies.values() for path in view.tree.paths if domain
-    )
+    return bool(domain) and any(_leaves(view.tree, [domain]) for view in snapshot.topologies.values())
 
 
-def _is_in(workload: Admitted, trees: Mapping[str, Tree], drained: Collection[Path]) -> Iterable[bool]:
-    for flavor, domains in workload.domains.items():
-        tree = trees.get(flavor)
-        for usage in domains if tree is not None else ():
-            assert tree is not None
-            leaf = tree.leaf_of(usage.values)
-            if leaf is not None:
-                yield any(tree.paths[leaf][: len(domain)] == domain for domain in drained)
+def _leaves(tree: Tree, domains: Iterable[Path]) -> list[int]:
+    """Return the leaves of these domains in order: those of one domain follow each other."""
+    found: set[int] = set()
+    for domain in domains:
+        depth = len(domain)
+        found.update(
+            range(
+                bisect_left(tree.paths, domain, key=lambda path: path[:depth]),
+                bisect_right(tree.paths, domain, key=lambda path: path[:depth]),
+            )
+        )
+    return sorted(found)
+
+
+def _is_in(workload: Admitted, snapshot: Snapshot, gone: Mapping[str, Sequence[int]]) -> bool:
+    for flavor, usages in workload.domains.items():
+        leaves = gone.get(flavor)
+        if leaves:
+            tree = snapshot.topologies[flavor].tree
+            for usage in usages:
+                leaf = tree.leaf_of(usage.values)
+                at = bisect_left(leaves, leaf) if leaf is not None else len(leaves)
+                if at < len(leaves) and leaves[at] == leaf:
+                    return True
+    return False
 
 
 def _without(view: TopologyView, drained: Collection[Path]) -> TopologyView:
-    gone = [n for n, path in enumerate(view.tree.paths) if any(path[: len(domain)] == domain for domain in drained)]
+    gone = _leaves(view.tree, drained)
     if not gone:
         return view
     tree, edit = view.tree.edited(gone, [])

@@ -80,7 +80,7 @@ def _details(one: JSON, run: JSON) -> Iterator[PageLine]:
         victims += [PageLine(f"and {more} more", 1)] if more else []
         yield from section(f"{one['object']} preempts{copy}", victims)
     elif run["start"] != "NotPlanned":
-        yield from section(f"{one['object']} waits{copy}", _waits(one, run))
+        yield from section(f"{one['object']} {_WORDS[run['start']]}{copy}", _waits(one, run))
 
 
 def _pod_set(pod_set: JSON) -> Iterator[PageLine]:

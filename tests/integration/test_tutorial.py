@@ -121,19 +121,24 @@ class Reader:
                 raise
 
 
-@pytest.mark.controlplane
-@pytest.mark.slow
-async def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
-    """Each command does what the page shows under it."""
-    reader = Reader(tmp_path)
+async def follow(reader: Reader, page: Path) -> None:
+    """Run all steps of a page, and close the reader's terminals."""
     try:
-        for step in steps(PAGE.read_text()):
+        for step in steps(page.read_text()):
             if step.note.endswith("terminal"):
                 await reader.open_terminal(step)
             elif step.note != "not run":
                 await reader.see(step)
     finally:
         await reader.close()
+
+
+@pytest.mark.controlplane
+@pytest.mark.slow
+async def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
+    """Each command does what the page shows under it."""
+    reader = Reader(tmp_path)
+    await follow(reader, PAGE)
 
     assert [process.returncode for process in reader.others] == [0, 0], reader.logs()
 

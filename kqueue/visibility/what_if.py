@@ -57,7 +57,7 @@ class _Line:
 
 @dataclass(slots=True, kw_only=True)
 class _Verdict:
-    """What became of one workload."""
+    """The decision about one workload."""
 
     key: str
     queue: str
@@ -68,7 +68,7 @@ class _Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class _Outcome:
-    """What became of all waiting workloads in one state."""
+    """The decisions about all waiting workloads in one state."""
 
     verdicts: dict[str, _Verdict] = field(default_factory=dict)
     planned: int = 0

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import trustme
 
-from kqueue.errors import ConfigError, FieldError, InvalidObjectError, NotFoundError, UnreachableError
+from kqueue.errors import (
+    ApiError,
+    ConfigError,
+    FieldError,
+    ForbiddenError,
+    InvalidObjectError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnreachableError,
+)
 from kqueue.visibility.connections import ServerLimits
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -224,6 +233,39 @@ async def test_a_body_is_not_read_before_the_right_is_known() -> None:
         named, _ = await found.ask(f"{POSTED}/b", method="POST", **BEARER)
 
     assert (refused, unread, named) == (403, 405, 405)
+
+
+async def test_a_view_asks_what_its_user_may_create() -> None:
+    """In the namespace of the question; the view knows the user."""
+    asked: list[tuple[str, bool]] = []
+
+    async def view(question: AuthorizedQuestion) -> JSON:
+        asked.append((question.user, await question.creates("batch", "v1", "jobs")))
+        return {"metadata": {}}
+
+    async with door(view) as found:
+        status, _ = await found.ask(POSTED, method="POST", Content_Length="0", **BEARER)
+
+    jobs = Action(verb="create", group="batch", version="v1", resource="jobs", namespace="a")
+    assert (status, asked) == (200, [("alice", True)])
+    assert jobs in [action for _, action in found.judge.asked]
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (ForbiddenError("cannot create jobs", status=403), 403),
+        (TooManyRequestsError("ask one at a time", status=429), 429),
+    ],
+)
+async def test_a_view_refuses_with_the_status_of_its_error(error: ApiError, want: int) -> None:
+    async def view(_question: AuthorizedQuestion) -> JSON:
+        raise error
+
+    async with door(view) as found:
+        status, answer = await found.ask(POSTED, method="POST", Content_Length="0", **BEARER)
+
+    assert (status, answer["message"]) == (want, str(error))
 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:

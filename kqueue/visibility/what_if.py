@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import msgspec
 
@@ -166,17 +167,23 @@ class WhatIfView:
 
     async def _line(self, queue: str, budget: PlanningBudget) -> _Line:
         """Return the workloads that wait in a ClusterQueue and that a cycle would try, in order."""
-        known = self._prospects.known
-        waiting = known.queues.waiting(queue)
-        await budget.pace.step()
+        known, ranked = self._prospects.known, list[tuple[object, Pending]]()
+        for number, item in enumerate(known.queues.waiting(queue)):
+            if number % _STEP == 0:
+                await budget.pace.step()
+            if not known.queues.knows(queue):
+                return _Line(queue=queue, items=[], is_strict=False)  # it was deleted meanwhile
+            ranked.append((known.queues.rank(queue, item), item))
+        ranked.sort(key=itemgetter(0))
         items: list[tuple[Pending, wire.Workload]] = []
-        for number, item in enumerate(sorted(waiting, key=lambda item: known.queues.rank(queue, item))):
+        for number, (_, item) in enumerate(ranked):
             obj = known.workloads.get(item.key)
             if obj is not None and not any(True for _ in self._prospects.held_back(obj)):
                 items.append((item, obj))
             if number % 100 == 0:
                 await budget.pace.step()
-        return _Line(queue=queue, items=items, is_strict=known.queues.is_strict(queue))
+        is_strict = known.queues.knows(queue) and known.queues.is_strict(queue)
+        return _Line(queue=queue, items=items, is_strict=is_strict)
 
     async def _with_drained(self, line: _Line, drained: Sequence[Admitted]) -> _Line:
         """Return a line with workloads that had to leave, at the places that they would get."""
@@ -185,7 +192,7 @@ class WhatIfView:
             obj = known.workloads.get(workload.key)
             if workload.queue == line.queue and obj is not None:
                 found.append((self._prospects.pending(obj), obj))
-        if len(found) == len(line.items):
+        if len(found) == len(line.items) or not known.queues.knows(line.queue):
             return line
         found.sort(key=lambda entry: known.queues.rank(line.queue, entry[0]))
         return replace(line, items=found)
@@ -218,7 +225,7 @@ class WhatIfView:
                     waited[shape] = verdict
             found.planned += 1
             since = await budget.step(since)
-        found.queues = {name: _use(sequence.snapshot.nodes[name]) for name in queues}
+        found.queues = {name: _use(sequence.snapshot.nodes[name]) for name in queues if name in world.snapshot.nodes}
         return found
 
     def _verdict(

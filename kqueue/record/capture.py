@@ -1,0 +1,113 @@
+"""What the scheduling loop hands to the thread that writes the record: references to values that do not change.
+
+The loop copies only what a plan changes in place: usage in quota trees that have changed since the last capture.  Free
+amounts are forked, which copies nothing until they change.  Everything else is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kqueue.core.decision import Decision
+from kqueue.core.plan_question import PlanQuestion
+from kqueue.core.quota import FlavorResource, Quota, QuotaNode, Usage
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.tree import Tree
+from kqueue.core.workload import Admitted, Head, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node of a quota tree; `parent` is the number of its parent, which comes before it, -1 at the root."""
+
+    name: str
+    is_cohort: bool
+    parent: int
+    quotas: Mapping[FlavorResource, Quota]
+    weight: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaTreeState:
+    """A quota tree at one moment, parents first.  The same object as long as the tree does not change."""
+
+    key: str
+    nodes: tuple[NodeState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyState:
+    """The domains of a flavor at one moment; `capacity` is a fork that nothing charges."""
+
+    topology: str
+    tree: Tree
+    capacity: Capacity
+    unusable: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class CapturedCycle:
+    """A question, and what was asked and decided while it was answered.
+
+    `asked`: each call of `next_head`, as the ClusterQueue, the workloads to leave out, and the answer.
+    """
+
+    number: int
+    question: PlanQuestion
+    trees: Sequence[QuotaTreeState]
+    topologies: Mapping[str, TopologyState]
+    admitted: Mapping[str, Mapping[str, Admitted]]
+    plugins: Collection[str] = ()
+    asked: list[tuple[str, tuple[str, ...], Head | None]] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    error: str = ""
+    """Why the plan ended early; empty: it did not."""
+
+
+class Captures:
+    """Captures questions one after the other."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[int], int, QuotaTreeState]] = {}
+        """The last state of a quota tree, by the identity of its counter of changes."""
+
+    def take(self, number: int, question: PlanQuestion) -> CapturedCycle:
+        """Return the question as it is now."""
+        snapshot = question.snapshot
+        return CapturedCycle(
+            number=number,
+            question=question,
+            trees=self._trees(snapshot),
+            topologies={
+                name: TopologyState(view.name, view.tree, view.capacity.fork(), view.unusable)
+                for name, view in snapshot.topologies.items()
+            },
+            admitted={queue: found for queue in snapshot.nodes if (found := snapshot.admitted.get(queue))},
+            plugins=sorted({profile for profile in question.hooks if profile}),
+        )
+
+    def _trees(self, snapshot: Snapshot) -> list[QuotaTreeState]:
+        before, self._known = self._known, {}
+        for node in snapshot.nodes.values():
+            counter = node.changes
+            if id(counter) in self._known:
+                continue
+            known = before.get(id(counter))
+            if known is None or known[0] is not counter or known[1] != counter[0]:
+                known = counter, counter[0], tree_state(node.root)
+            self._known[id(counter)] = known
+        return [state for _, _, state in self._known.values()]
+
+
+def tree_state(root: QuotaNode) -> QuotaTreeState:
+    """Return the present state of a quota tree."""
+    nodes: list[NodeState] = []
+    rest = [(root, -1)]
+    while rest:
+        node, parent = rest.pop()
+        number = len(nodes)
+        nodes.append(NodeState(node.name, node.is_cohort, parent, node.quotas, node.weight, node.usage.copy()))
+        rest.extend((child, number) for child in reversed(node.children))
+    return QuotaTreeState(f"{'cohort' if root.is_cohort else 'queue'}/{root.name}", tuple(nodes))

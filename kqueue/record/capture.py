@@ -7,7 +7,7 @@ amounts are forked, which copies nothing until they change.  Everything else is 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kqueue.core.decision import Decision
 from kqueue.core.plan_question import PlanQuestion
@@ -51,17 +51,22 @@ class TopologyState:
 class CapturedCycle:
     """A question, and what was asked and decided while it was answered.
 
+    The snapshot of `question` has neither quota trees nor domains nor workloads with usage: `trees`, `topologies` and
+    `admitted` have them, and `cluster_queues` are those of all its trees.
     `asked`: each call of `next_head`, as the ClusterQueue, the workloads to leave out, and the answer.
     """
 
     number: int
     question: PlanQuestion
+    cluster_queues: Sequence[str]
     trees: Sequence[QuotaTreeState]
     topologies: Mapping[str, TopologyState]
     admitted: Mapping[str, Mapping[str, Admitted]]
     plugins: Collection[str] = ()
     asked: list[tuple[str, tuple[str, ...], Head | None]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    answers: Sequence[bytes] | None = None
+    """The decisions as texts, where they were read from a record; None: `decisions` has them."""
     error: str = ""
     """Why the plan ended early; empty: it did not."""
 
@@ -76,9 +81,11 @@ class Captures:
     def take(self, number: int, question: PlanQuestion) -> CapturedCycle:
         """Return the question as it is now."""
         snapshot = question.snapshot
+        values = replace(snapshot, nodes={}, topologies={}, admitted={})  # so that the next cycle may reuse these
         return CapturedCycle(
             number=number,
-            question=question,
+            question=replace(question, snapshot=values),
+            cluster_queues=tuple(snapshot.nodes),
             trees=self._trees(snapshot),
             topologies={
                 name: TopologyState(view.name, view.tree, view.capacity.fork(), view.unusable)

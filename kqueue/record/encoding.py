@@ -78,6 +78,7 @@ class CycleEncoder:
         for name, spec in snapshot.queues.items():
             self._slots[f"spec/{name}"] = self._known_piece(spec, QueueSpec)
         usage = {tree.key: changed for tree in captured.trees if (changed := self._usage(tree))}
+        answers = captured.answers if captured.answers is not None else map(answer, captured.decisions)
         free = {name: new for name, state in captured.topologies.items() if (new := self._free(name, state))}
         return Cycle(
             number=captured.number,
@@ -87,7 +88,7 @@ class CycleEncoder:
             queues=list(snapshot.queues),
             usage=usage,
             free=free,
-            admitted=dict(self._holdings(snapshot.nodes, captured.admitted)),
+            admitted=dict(self._holdings(captured.cluster_queues, captured.admitted)),
             inactive=dict(snapshot.inactive),
             claims=[self._known_piece(claim, Claim) for claim in snapshot.claims],
             promises=[self._piece(promise, Promise) for promise in snapshot.promises],
@@ -99,7 +100,7 @@ class CycleEncoder:
                 for queue, without, head in captured.asked
             ],
             plugins=list(captured.plugins),
-            decisions=[msgspec.Raw(answer(decision)) for decision in captured.decisions],
+            decisions=list(map(msgspec.Raw, answers)),
             error=captured.error,
             slots={slot: piece for slot, piece in self._slots.items() if before.get(slot) != piece},
         )

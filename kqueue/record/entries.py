@@ -119,7 +119,13 @@ class Ended(msgspec.Struct, tag="ended", forbid_unknown_fields=True, frozen=True
     how: str
 
 
-Entry = Begin | Pieces | Cycle | Ended
+class End(msgspec.Struct, tag="end", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The last entry of a complete file.  `torn`: its writer was killed in the middle of an entry, which is gone."""
+
+    torn: bool = False
+
+
+Entry = Begin | Pieces | Cycle | Ended | End
 
 to_text = msgspec.json.Encoder().encode
 from_text = msgspec.json.Decoder(Entry).decode

@@ -8,16 +8,18 @@ from datetime import datetime
 import structlog
 
 from kqueue import model
-from kqueue.core.cycle import plan
 from kqueue.core.decision import Decision, Phase
 from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.plan_cache import PlanCache
+from kqueue.core.plan_question import PlanQuestion
 from kqueue.core.preemption import Rules
+from kqueue.core.share_order import NextHead
 from kqueue.core.workload import Claim, Head, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.isolation import isolated_logged
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.recording import recorded
 from kqueue.scheduling.stopwatch import Stopwatch
 from kqueue.state.heads import Heads
 
@@ -54,26 +56,34 @@ class PlanMaker:
         watch: Stopwatch[Phase] | None = None,
         hints: Hints = NO_HINTS,
     ) -> Iterator[Decision]:
-        """Yield the planner's decisions in their order; `watch` measures the planner's phases.
+        """Yield the planner's decisions in their order; `watch` measures the planner's phases; a plan without it
+        searches for a fault, and is not recorded.
 
         `hints`: what a joint plan proposes for some of the heads.
         """
         settings = self._settings
-        return plan(
-            snapshot,
-            heads,
+        question = PlanQuestion(
+            snapshot=snapshot,
+            heads=heads,
             rules=self.rules(self._context.clock.now(), [head.uid for head in heads]),
             order=settings.order,
             held_by=self.held_by(),
             one_at_a_time=settings.block_admission,
             looks=settings.looks,
-            cache=self._kept,
-            enter=watch.enter if watch is not None else _unmeasured,
-            next_head=self._next_head,
-            planner_failed=_planner_failed,
             hooks=settings.hooks,
             hints=hints,
         )
+        next_head: NextHead = self._next_head
+        recording = settings.recorder.begin(question) if settings.recorder is not None and watch is not None else None
+        if recording is not None:
+            next_head = recording.asking(next_head)
+        decisions = question.decisions(
+            next_head=next_head,
+            cache=self._kept,
+            enter=watch.enter if watch is not None else _unmeasured,
+            planner_failed=_planner_failed,
+        )
+        return decisions if recording is None else recorded(decisions, recording)
 
     def forget(self) -> None:
         """Drop cached results, which a failed plan may have made wrong."""

@@ -11,6 +11,7 @@ from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
 from kqueue.model import DEFAULT_ORDER, QueueOrder
+from kqueue.scheduling.recording import PlanRecorder
 from kqueue.state.requeueing import DEFAULT_GANG_BACKOFF, RequeueBackoff
 from kqueue.state.variants import VariantRules
 
@@ -63,3 +64,5 @@ class LoopSettings:
     """Returns the preemptionPolicy of a PriorityClass; None: there is none."""
     budgeted: Callable[[], frozenset[str]] = frozenset
     """Returns the UIDs of workloads with pods under a budget that allows no disruption."""
+    recorder: PlanRecorder | None = None
+    """Records every plan; None: plans are not recorded."""

@@ -1,0 +1,143 @@
+"""Records as users name them: one file, or a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kqueue.core.hooks import HooksByProfile
+from kqueue.errors import ConfigError
+from kqueue.record.chain import DamagedRecordError, StoredEntry, read_chain
+from kqueue.record.decoding import CycleDecoder, RecordedCycle
+from kqueue.record.entries import FORMAT, Begin, Cycle, End, Ended, Entry, Pieces, from_text
+from kqueue.record.plain import UnreadableValueError
+from kqueue.record.ring import files_in
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCycle:
+    """A cycle and its place: the file, its begin, and the entry's number and first byte."""
+
+    path: Path
+    begin: Begin
+    entry: int
+    offset: int
+    cycle: RecordedCycle
+
+
+Found = FoundCycle | Ended
+
+
+class Record:
+    """The files of a record, the oldest first.
+
+    `remarks` grows while it is read: what is true of the record, and does not make it unreadable.
+    """
+
+    def __init__(self, path: Path, hooks: HooksByProfile | None = None) -> None:
+        """Raises ConfigError: there is no record at `path`."""
+        self._hooks = hooks
+        self._is_folder = path.is_dir()
+        self._files = files_in(path) if self._is_folder else [path]
+        if not self._files or not self._files[0].exists():
+            raise ConfigError(f"{path}: there is no record; give a file or the folder of decisionRecord.path")
+        self.remarks: list[str] = []
+
+    def entries(self) -> Iterator[Found]:
+        """Yield everything in its order.  Raises DamagedRecordError, which names file, entry and byte."""
+        ends: set[str] = set()
+        for number, path in enumerate(self._files):
+            is_newest = self._is_folder and number == len(self._files) - 1
+            yield from self._file(path, ends, is_first=number == 0, is_newest=is_newest)
+
+    def _file(self, path: Path, ends: set[str], *, is_first: bool, is_newest: bool) -> Iterator[Found]:
+        decoder = CycleDecoder()
+        begin: Begin | None = None
+        stored: StoredEntry | None = None
+        has_end = False
+        try:
+            for stored in read_chain(path):
+                with_place = _Place(path, stored)
+                entry = with_place.read()
+                if has_end:
+                    raise with_place.damage("there are entries behind the end of the file")
+                if begin is None:
+                    begin = with_place.begin(entry)
+                    if begin.after and not is_first and begin.after not in ends:
+                        raise with_place.damage("the file before it is missing, or is another one than it names")
+                    continue
+                has_end = isinstance(entry, End)
+                if isinstance(entry, Ended):
+                    yield entry
+                elif (cycle := with_place.decoded(decoder, entry, self._hooks)) is not None:
+                    yield FoundCycle(path, begin, stored.number, stored.offset, cycle)
+        except DamagedRecordError as e:
+            if not (is_newest and e.is_cut):
+                raise
+            self.remarks.append(f"{e}; it is being written, or its writer was killed")
+            return
+        if stored is not None:
+            ends.add(stored.digest.hex())
+        if not has_end and not is_newest:
+            raise _cut_off(path, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    path: Path
+    stored: StoredEntry
+
+    def damage(self, problem: str) -> DamagedRecordError:
+        return DamagedRecordError(str(self.path), problem, entry=self.stored.number, offset=self.stored.offset)
+
+    def read(self) -> Entry:
+        try:
+            entry: Entry = from_text(self.stored.text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+            form = _form_of(self.stored) if self.stored.number == 0 else None
+            if form is not None and form != FORMAT:
+                raise self._other_format(form, "another version") from e
+            raise self.damage(f"it is no entry of form {FORMAT}: {e!s:.200}") from e
+        return entry
+
+    def begin(self, entry: object) -> Begin:
+        if not isinstance(entry, Begin):
+            raise self.damage("the first entry does not say which version wrote the file")
+        if entry.format != FORMAT:
+            raise self._other_format(entry.format, entry.version)
+        return entry
+
+    def _other_format(self, found: int, version: str) -> DamagedRecordError:
+        return self.damage(f"kqueue {version:.40} wrote form {found}, this is form {FORMAT}; read it with that version")
+
+    def decoded(self, decoder: CycleDecoder, entry: object, hooks: HooksByProfile | None) -> RecordedCycle | None:
+        """Return the cycle of an entry; None: it is none."""
+        try:
+            if isinstance(entry, Pieces):
+                decoder.pieces(entry)
+            elif isinstance(entry, Cycle):
+                return decoder.cycle(entry, hooks)
+            elif not isinstance(entry, End):
+                raise self.damage("it belongs to another place in a file")
+        except (UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError) as e:
+            raise self.damage(f"its values cannot be read: {e!s:.200}") from e
+        return None
+
+
+def _form_of(stored: StoredEntry) -> int | None:
+    """Return the form that a first entry names, which this version cannot read as a whole; None: it names none."""
+    try:
+        plain = msgspec.json.decode(stored.text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    found = plain.get("format") if isinstance(plain, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _cut_off(path: Path, last: StoredEntry | None) -> DamagedRecordError:
+    number, offset = (last.number + 1, path.stat().st_size) if last is not None else (0, 0)
+    problem = "the file has no end; it was cut off, or copied while it was written. Copy it by `kqueue record save`"
+    return DamagedRecordError(str(path), problem, entry=number, offset=offset, is_cut=True)

@@ -1,0 +1,48 @@
+"""Interface through which scheduling reports plans with all that they follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from kqueue.core.decision import Decision
+from kqueue.core.plan_question import PlanQuestion
+from kqueue.core.share_order import NextHead
+
+
+class PlanRecording(Protocol):
+    """Records one plan.  Calls must return at once and must not raise."""
+
+    def asking(self, next_head: NextHead) -> NextHead:
+        """Return the function with its answers recorded."""
+        ...
+
+    def decided(self, decision: Decision) -> None:
+        """Record a decision."""
+        ...
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """Record the end of the plan; `error`: it ended early."""
+        ...
+
+
+class PlanRecorder(Protocol):
+    """Records plans.  Calls must return at once and must not raise."""
+
+    def begin(self, question: PlanQuestion) -> PlanRecording:
+        """Record a question as it is now, before it is answered."""
+        ...
+
+
+def recorded(decisions: Iterator[Decision], recording: PlanRecording) -> Iterator[Decision]:
+    """Yield decisions, and record each of them and the end."""
+    error: BaseException | None = None
+    try:
+        for decision in decisions:
+            recording.decided(decision)
+            yield decision
+    except BaseException as e:
+        error = e
+        raise
+    finally:
+        recording.ended(error)

@@ -40,6 +40,7 @@ _COMMANDS = (
     "sandbox",
     "demo",
     "place",
+    "record",
     "migrate",
     "import_pods",
     "uninstall",

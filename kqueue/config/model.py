@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from kqueue.config import names
+from kqueue.config.decision_record import DecisionRecordSettings
 from kqueue.config.declared import DeclaredKind
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
@@ -87,6 +88,7 @@ class Configuration(Section):
     gangs: GangSettings = GangSettings()
     node_classes: NodeClassSettings = NodeClassSettings()
     joint: JointPlacementSettings = JointPlacementSettings()
+    decision_record: DecisionRecordSettings = DecisionRecordSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

@@ -34,6 +34,7 @@ from kqueue.manager.gang_gauges import make_gang_gauges
 from kqueue.manager.gauges import QueueGauges, cohorts_above
 from kqueue.manager.joint import make_rounds
 from kqueue.manager.leadership import Leadership
+from kqueue.manager.recording import make_recorder
 from kqueue.manager.telemetry import CycleObserver, describe_objects
 from kqueue.manager.tracing import WorkloadTracer
 from kqueue.manager.upkeep import (
@@ -431,6 +432,7 @@ def _make_loop(
             hooks=manager.plugins.hooks,
             policy_of=manager.preemption_policy,
             budgeted=manager.shared(make_budgets).protected,
+            recorder=make_recorder(manager),
         ),
         turns=manager.turns,
     )

@@ -34,6 +34,7 @@ from kqueue.observe.families import (
 from kqueue.observe.family import Family, Gauge
 from kqueue.observe.joint_metrics import JointMetrics
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
+from kqueue.observe.record_metrics import RecordMetrics
 
 _SWITCH_SECONDS = 0.0005
 """Switch interval of the interpreter while a thread renders; the default is 5 ms.
@@ -115,6 +116,7 @@ class Metrics:
         self._joint = JointFamilies(others)
         self.joint = JointMetrics(self._joint)
         """Counts rounds of joint placement."""
+        self.record = RecordMetrics(others)
         self._queue_families = ClusterQueueFamilies(
             of_queue,
             places=groups.cohorts,

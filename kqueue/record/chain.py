@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from kqueue.errors import KqueueError
+from kqueue.errors import ConfigError
 
 _MAGIC_WORD = b"kqueue-record "
 MAGIC = _MAGIC_WORD + b"1\n"
@@ -31,7 +31,7 @@ MOST_PLAIN = 64 << 20
 _LEVEL = 3
 
 
-class DamagedRecordError(KqueueError):
+class DamagedRecordError(ConfigError):
     """A record is cut off, was changed, or is of another version.  The text says where, and what to do."""
 
     def __init__(self, path: str, problem: str, *, entry: int, offset: int, is_cut: bool = False) -> None:

@@ -96,8 +96,8 @@ class CycleDecoder:
                 raise UnreadableValueError(f"the file has pieces of more than {_MOST_HELD} bytes")
             self._texts[name] = text
 
-    def cycle(self, entry: Cycle, hooks: HooksByProfile | None = None) -> RecordedCycle:
-        """Return the next cycle."""
+    def follow(self, entry: Cycle) -> None:
+        """Take the changes of the next cycle."""
         self._slots.update(entry.slots)
         for slot in entry.drop:
             self._slots.pop(slot, None)
@@ -112,6 +112,9 @@ class CycleDecoder:
             at(f"free[{flavor}]", self._apply_free(flavor), changes)
         for queue, held in entry.admitted.items():
             at(f"admitted[{queue}]", self._apply_holdings(queue), held)
+
+    def cycle(self, entry: Cycle, hooks: HooksByProfile | None = None) -> RecordedCycle:
+        """Return the cycle of the entry whose changes were taken last."""
         return RecordedCycle(
             number=entry.number,
             question=self._question(entry, hooks or {}),

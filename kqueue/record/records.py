@@ -16,16 +16,31 @@ from kqueue.record.entries import FORMAT, Begin, Cycle, End, Ended, Entry, Piece
 from kqueue.record.plain import UnreadableValueError
 from kqueue.record.ring import files_in
 
+_UNREADABLE = UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError
+"""Errors of values that no writer writes."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundCycle:
-    """A cycle and its place: the file, its begin, and the entry's number and first byte."""
+    """A cycle and its place: the file with its begin, and the entry."""
 
-    path: Path
+    place: _Place
     begin: Begin
-    entry: int
-    offset: int
-    cycle: RecordedCycle
+    entry: Cycle
+    _decoder: CycleDecoder
+
+    @property
+    def name(self) -> str:
+        """The name of the cycle in its record: the number of the file and the number of the entry."""
+        number = self.place.path.name[:12]
+        return f"{int(number) if number.isdecimal() else 1}:{self.place.stored.number}"
+
+    def recorded(self, hooks: HooksByProfile | None = None) -> RecordedCycle:
+        """Return the question with its answers; only before the next entry is read.  Raises DamagedRecordError."""
+        try:
+            return self._decoder.cycle(self.entry, hooks)
+        except _UNREADABLE as e:
+            raise self.place.unreadable(e) from e
 
 
 Found = FoundCycle | Ended
@@ -37,9 +52,8 @@ class Record:
     `remarks` grows while it is read: what is true of the record, and does not make it unreadable.
     """
 
-    def __init__(self, path: Path, hooks: HooksByProfile | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         """Raises ConfigError: there is no record at `path`."""
-        self._hooks = hooks
         self._is_folder = path.is_dir()
         self._files = files_in(path) if self._is_folder else [path]
         if not self._files or not self._files[0].exists():
@@ -72,8 +86,10 @@ class Record:
                 has_end = isinstance(entry, End)
                 if isinstance(entry, Ended):
                     yield entry
-                elif (cycle := with_place.decoded(decoder, entry, self._hooks)) is not None:
-                    yield FoundCycle(path, begin, stored.number, stored.offset, cycle)
+                    continue
+                with_place.follow(decoder, entry)
+                if isinstance(entry, Cycle):
+                    yield FoundCycle(with_place, begin, entry, decoder)
         except DamagedRecordError as e:
             if not (is_newest and e.is_cut):
                 raise
@@ -113,18 +129,20 @@ class _Place:
     def _other_format(self, found: int, version: str) -> DamagedRecordError:
         return self.damage(f"kqueue {version:.40} wrote form {found}, this is form {FORMAT}; read it with that version")
 
-    def decoded(self, decoder: CycleDecoder, entry: object, hooks: HooksByProfile | None) -> RecordedCycle | None:
-        """Return the cycle of an entry; None: it is none."""
+    def unreadable(self, error: Exception) -> DamagedRecordError:
+        return self.damage(f"its values cannot be read: {error!s:.200}")
+
+    def follow(self, decoder: CycleDecoder, entry: object) -> None:
+        """Take what an entry says of the state."""
         try:
             if isinstance(entry, Pieces):
                 decoder.pieces(entry)
             elif isinstance(entry, Cycle):
-                return decoder.cycle(entry, hooks)
+                decoder.follow(entry)
             elif not isinstance(entry, End):
                 raise self.damage("it belongs to another place in a file")
-        except (UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError) as e:
-            raise self.damage(f"its values cannot be read: {e!s:.200}") from e
-        return None
+        except _UNREADABLE as e:
+            raise self.unreadable(e) from e
 
 
 def _form_of(stored: StoredEntry) -> int | None:

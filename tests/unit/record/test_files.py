@@ -49,7 +49,12 @@ def write_chain(path: Path, *texts: bytes) -> Path:
 
 def found(path: Path) -> list[FoundCycle]:
     """The cycles of a record."""
-    return [one for one in Record(path).entries() if isinstance(one, FoundCycle)]
+    cycles = []
+    for one in Record(path).entries():
+        if isinstance(one, FoundCycle):
+            one.recorded()
+            cycles.append(one)
+    return cycles
 
 
 BEGIN = to_text(Begin(format=1, version="v9.9.9", time=START.isoformat()))
@@ -60,7 +65,7 @@ def test_what_is_written_is_replayed(tmp_path: Path) -> None:
     path = recorded(tmp_path / "ring")
 
     for source in (path, path.parent):
-        replays = [replay(one.cycle) for one in Record(source).entries() if isinstance(one, FoundCycle)]
+        replays = [replay(one.recorded()) for one in Record(source).entries() if isinstance(one, FoundCycle)]
         assert [one.equal for one in replays] == [True] * 3
 
 
@@ -233,7 +238,7 @@ def test_the_oldest_files_make_room(tmp_path: Path) -> None:
     ring.close()
     assert len(files_in(folder)) > 2
     assert len(found(folder)) < 80
-    assert all(replay(one.cycle).equal for one in Record(folder).entries() if isinstance(one, FoundCycle))
+    assert all(replay(one.recorded()).equal for one in Record(folder).entries() if isinstance(one, FoundCycle))
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:
@@ -241,7 +246,7 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
     ring = make_ring(folder, max_age=timedelta(hours=1))
     assert all(_many(ring, 12))
     ring.close()
-    oldest = found(folder)[0].cycle.number
+    oldest = found(folder)[0].entry.number
     times = [one.begin.time for one in found(folder)]
     assert min(times) >= (START + timedelta(minutes=110 - 80)).isoformat(), oldest
 

@@ -20,6 +20,7 @@ def _read(decoder: CycleDecoder, texts: list[bytes]) -> RecordedCycle:
         assert isinstance(entry, Pieces)
         decoder.pieces(entry)
     assert isinstance(last, Cycle)
+    decoder.follow(last)
     return decoder.cycle(last)
 
 

@@ -1,4 +1,4 @@
-"""What the scheduling loop hands to the thread that writes the record: references to values that do not change.
+"""Values that the scheduling loop hands to the thread that writes the record: they do not change any more.
 
 The loop copies only what a plan changes in place: usage in quota trees that have changed since the last capture.  Free
 amounts are forked, which copies nothing until they change.  Everything else is shared.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 from kqueue.core.decision import Decision
 from kqueue.core.plan_question import PlanQuestion
@@ -17,24 +18,25 @@ from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Admitted, Head, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """One node of a quota tree; `parent` is the number of its parent, which comes before it, -1 at the root."""
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaTreeShape:
+    """The nodes of a quota tree, parents first; `parents` are their numbers, -1 for the root.
 
-    name: str
-    is_cohort: bool
-    parent: int
-    quotas: Mapping[FlavorResource, Quota]
-    weight: int
-    usage: Usage
+    The same object as long as the nodes are the same.
+    """
+
+    nodes: Sequence[QuotaNode]
+    parents: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaTreeState:
-    """A quota tree at one moment, parents first.  The same object as long as the tree does not change."""
+    """A quota tree at one moment: quotas and usage of each node.  The same object as long as nothing changes."""
 
     key: str
-    nodes: tuple[NodeState, ...]
+    shape: QuotaTreeShape
+    quotas: Sequence[Mapping[FlavorResource, Quota]]
+    usage: Sequence[Usage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +104,22 @@ class Captures:
             if id(counter) in self._known:
                 continue
             known = before.get(id(counter))
-            if known is None or known[0] is not counter or known[1] != counter[0]:
+            if known is None or known[0] is not counter:
                 known = counter, counter[0], tree_state(node.root)
+            elif known[1] != counter[0]:
+                known = counter, counter[0], tree_state(node.root, known[2].shape)
             self._known[id(counter)] = known
         return [state for _, _, state in self._known.values()]
 
 
-def tree_state(root: QuotaNode) -> QuotaTreeState:
-    """Return the present state of a quota tree."""
-    nodes: list[NodeState] = []
-    rest = [(root, -1)]
-    while rest:
-        node, parent = rest.pop()
-        number = len(nodes)
-        nodes.append(NodeState(node.name, node.is_cohort, parent, node.quotas, node.weight, node.usage.copy()))
-        rest.extend((child, number) for child in reversed(node.children))
-    return QuotaTreeState(f"{'cohort' if root.is_cohort else 'queue'}/{root.name}", tuple(nodes))
+def tree_state(root: QuotaNode, known: QuotaTreeShape | None = None) -> QuotaTreeState:
+    """Return the present state of a quota tree; `known` is its former shape."""
+    nodes, parents = [root], [-1]
+    for number, node in enumerate(nodes):  # grows while it is walked
+        if node.children:
+            nodes += node.children
+            parents += [number] * len(node.children)
+    is_known = known is not None and len(known.nodes) == len(nodes) and all(map(is_, known.nodes, nodes))
+    shape = known if known is not None and is_known else QuotaTreeShape(nodes, parents)
+    key = f"{'cohort' if root.is_cohort else 'queue'}/{root.name}"
+    return QuotaTreeState(key, shape, [node.quotas for node in nodes], [node.usage.copy() for node in nodes])

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from kqueue.core.hints import PlanHint
+from kqueue.core.quota import Usage
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.tree import Ints, Leaf, Tree
 from kqueue.core.workload import Admitted, Claim, Flavor, Head, Leader, PodSet, Promise, QueueSpec
@@ -148,24 +149,20 @@ class CycleEncoder:
         if before is tree:
             return []
         self._trees[tree.key] = tree
-        old = before.nodes if before is not None else ()
-        is_same_shape = len(old) == len(tree.nodes) and all(
-            a.name == b.name
-            and a.parent == b.parent
-            and a.quotas is b.quotas
-            and a.weight == b.weight
-            and a.is_cohort == b.is_cohort
-            for a, b in zip(old, tree.nodes, strict=True)
-        )
-        if not is_same_shape:
-            nodes = [QuotaNodeForm(n.name, n.is_cohort, n.parent, n.quotas, n.weight) for n in tree.nodes]
+        is_same = before is not None and before.shape is tree.shape and all(map(is_, before.quotas, tree.quotas))
+        if not is_same:
+            nodes = [
+                QuotaNodeForm(node.name, node.is_cohort, parent, quotas, node.weight)
+                for node, parent, quotas in zip(tree.shape.nodes, tree.shape.parents, tree.quotas, strict=True)
+            ]
             name, slot = self._piece(nodes, list[QuotaNodeForm]), f"tree/{tree.key}"
-            is_same_shape = self._slots.get(slot) == name
+            is_same = self._slots.get(slot) == name
             self._slots[slot] = name
+        old: Sequence[Usage] = before.usage if before is not None and is_same else [{}] * len(tree.usage)
         return [
-            (number, [((column.flavor, column.resource), amount) for column, amount in node.usage.items()])
-            for number, node in enumerate(tree.nodes)
-            if (node.usage != old[number].usage if is_same_shape else node.usage)
+            (number, [((column.flavor, column.resource), amount) for column, amount in usage.items()])
+            for number, usage in enumerate(tree.usage)
+            if usage != old[number]
         ]
 
     # --- domains

@@ -159,18 +159,26 @@ def _dataclass_reader(kind: type) -> Read:
     def read(value: Plain) -> Any:
         if not readers:  # at the first use: a class may contain itself
             hints = get_type_hints(kind)
-            given = [f for f in fields(kind) if f.init]
-            required.extend(f.name for f in given if f.default is MISSING and f.default_factory is MISSING)
-            readers.update((f.name, reader(hints[f.name])) for f in given)
+            those = [f for f in fields(kind) if f.init]
+            required.extend(f.name for f in those if f.default is MISSING and f.default_factory is MISSING)
+            readers.update((f.name, reader(hints[f.name])) for f in those)
         if type(value) is not dict:
             raise UnreadableValueError(f"an object with the fields of {kind.__name__} is needed")
-        unknown = value.keys() - readers.keys()
-        if unknown:
-            raise UnreadableValueError(f"{kind.__name__} has no field {min(unknown)!r:.80} in this version")
-        for name in required:
-            if name not in value:
-                raise UnreadableValueError(f"the field {name} of {kind.__name__} is missing")
-        return kind(**{name: at(name, readers[name], each) for name, each in value.items()})
+        given: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, each in value.items():
+                given[name] = readers[name](each)
+        except KeyError:
+            raise UnreadableValueError(f"{kind.__name__} has no field {name!r:.80} in this version") from None
+        except UnreadableValueError as e:
+            e.path.append(name)
+            raise
+        if len(given) < len(readers):
+            for name in required:
+                if name not in given:
+                    raise UnreadableValueError(f"the field {name} of {kind.__name__} is missing")
+        return kind(**given)
 
     return read
 
@@ -181,7 +189,15 @@ def _read_mapping(key: Any, item: Any) -> Read:
     def from_object(value: Plain) -> Any:
         if type(value) is not dict:
             raise UnreadableValueError("an object is needed")
-        return {name: at(name[:80], read, each) for name, each in value.items()}
+        made: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, each in value.items():
+                made[name] = read(each)
+        except UnreadableValueError as e:
+            e.path.append(f"[{name:.80}]")
+            raise
+        return made
 
     def from_pairs(value: Plain) -> Any:
         pairs = _as_list(value)
@@ -193,17 +209,34 @@ def _read_mapping(key: Any, item: Any) -> Read:
 
 
 def _read_all(read: Read, make: Callable[[list[Any]], Any]) -> Read:
-    return lambda value: make([at(f"[{i}]", read, each) for i, each in enumerate(_as_list(value))])
+    def read_all(value: Plain) -> Any:
+        made: list[Any] = []
+        try:
+            for each in _as_list(value):
+                made.append(read(each))
+        except UnreadableValueError as e:
+            e.path.append(f"[{len(made)}]")
+            raise
+        return make(made)
+
+    return read_all
 
 
 def _read_each(readers: Sequence[Read], make: Callable[[list[Any]], Any]) -> Read:
-    def read(value: Plain) -> Any:
+    def read_each(value: Plain) -> Any:
         items = _as_list(value)
         if len(items) != len(readers):
             raise UnreadableValueError(f"{len(readers)} items are needed, found {len(items)}")
-        return make([at(f"[{i}]", one, each) for i, (one, each) in enumerate(zip(readers, items, strict=True))])
+        made: list[Any] = []
+        try:
+            for read, each in zip(readers, items, strict=True):
+                made.append(read(each))
+        except UnreadableValueError as e:
+            e.path.append(f"[{len(made)}]")
+            raise
+        return make(made)
 
-    return read
+    return read_each
 
 
 def _as_list(value: Plain) -> list[Plain]:

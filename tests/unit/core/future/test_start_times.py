@@ -137,10 +137,9 @@ def test_a_protected_workload_is_preempted_when_its_minimum_run_time_is_over() -
         specs=[make_queue("team", preempts_own=Preempts.LOWER_PRIORITY, minimum_runtime=40)],
         topologies={"gpu": make_view((1, 1, 4))},
     )
-    rules = Rules(now=START, minimum_runtime={"team": timedelta(seconds=40)})
     line = [waits(make_head("low", age=5), 100), waits(make_head("urgent", priority=9, age=1), 50)]
     # the lower one is ahead in its line, so it starts first and is protected from then on
-    assert starts(snapshot, [], line, rules=rules) == {"low": (0, 0), "urgent": (40, 40)}
+    assert starts(snapshot, [], line) == {"low": (0, 0), "urgent": (40, 40)}
 
 
 def test_an_unknown_run_time_takes_the_start_times_behind_it() -> None:

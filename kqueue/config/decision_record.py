@@ -19,8 +19,8 @@ class DecisionRecordSettings(Section):
     """The record of all plans of the scheduling loop, for `kqueue record`."""
 
     path: str = ""
-    """The folder of the files, as an absolute path; it is made if its parent exists.  Replicas may share it: only the leader writes.
-    Empty: nothing is recorded."""
+    """The folder of the files, as an absolute path; it is made if its parent exists.  Replicas may share it: only the
+    leader writes.  Empty: nothing is recorded."""
     max_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 512 << 20
     """The most bytes of all files, 1 MiB to 1 TiB; the oldest files make room."""
     max_age: Duration = timedelta(hours=48)

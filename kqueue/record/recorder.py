@@ -85,14 +85,18 @@ class DecisionRecorder:
                 if write.error is not None:
                     rests_until = time.monotonic() + _REST
                     if not is_failing:
-                        where = str(self._settings.path)
-                        _log.error("decisions are not recorded", path=where, exc_info=write.error)
+                        self._log_failure(write.error)
                 is_failing = write.error is not None
             self._count.recorded("failed" if stored is None else "written", stored or 0)
             for remark in ring.remarks:
                 _log.warning("decision record", remark=remark)
             ring.remarks.clear()
         ring.close()
+
+    def _log_failure(self, error: Exception) -> None:
+        trace = None if isinstance(error, OSError) else error  # what the disk says needs no traceback
+        where = str(self._settings.path)
+        _log.error("decisions are not recorded", path=where, error=f"{error}", exc_info=trace)
 
 
 class Recording:

@@ -70,6 +70,13 @@ def test_what_is_written_is_replayed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_cut_anywhere_is_refused_with_the_place(tmp_path: Path) -> None:
+    small = write_chain(tmp_path / "small.kqrecord", BEGIN, END)
+    for size in range(small.stat().st_size):
+        cut = tmp_path / "cut.kqrecord"
+        cut.write_bytes(small.read_bytes()[:size])
+        with pytest.raises(DamagedRecordError, match=r"entry \d+ at byte \d+"):
+            found(cut)
+
     path = recorded(tmp_path / "ring", number=1)
     whole, ends = path.read_bytes(), [entry.offset for entry in read_chain(path)]
     cut = tmp_path / "cut.kqrecord"
@@ -82,6 +89,13 @@ def test_a_file_that_is_cut_anywhere_is_refused_with_the_place(tmp_path: Path) -
 
 
 def test_a_file_with_a_changed_byte_is_refused_with_the_place(tmp_path: Path) -> None:
+    small = write_chain(tmp_path / "small.kqrecord", BEGIN, END)
+    for place in range(small.stat().st_size):
+        changed = tmp_path / "changed.kqrecord"
+        changed.write_bytes(b"".join(bytes([b ^ (i == place)]) for i, b in enumerate(small.read_bytes())))
+        with pytest.raises(DamagedRecordError, match=r"entry \d+ at byte \d+"):
+            found(changed)
+
     path = recorded(tmp_path / "ring", number=1)
     whole, places = path.read_bytes(), [(entry.offset, entry.number) for entry in read_chain(path)]
     changed = tmp_path / "changed.kqrecord"

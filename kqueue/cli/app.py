@@ -41,6 +41,7 @@ _COMMANDS = (
     "demo",
     "place",
     "record",
+    "replay",
     "migrate",
     "import_pods",
     "uninstall",

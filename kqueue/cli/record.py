@@ -54,7 +54,7 @@ def list_decisions(
     from kqueue.record.records import Record
 
     record = Record(source)
-    wanted = _filter(since, until, workload=workload, queue=queue, decision=decision)
+    wanted = filter_of(since, until, workload=workload, queue=queue, decision=decision)
     rows = (one.row() for found in cycles(record, wanted) for one in decisions(found, wanted))
     if output is Output.TEXT:
         from kqueue.cli.tables import print_table
@@ -77,7 +77,7 @@ def show_decision(
     from kqueue.record.records import Record
 
     record = Record(source)
-    wanted = _filter(workload=workload, cycle=cycle)
+    wanted = filter_of(workload=workload, cycle=cycle)
     found = next(_wanted_cycles(record, wanted), None)
     if found is None:
         raise ConfigError(f"{source}: no such decision; `kqueue record list {source}` lists all")
@@ -122,7 +122,7 @@ def replay_decisions(
 
     load_profiles()
     record = Record(source)
-    wanted = _filter(since, until, workload=workload, cycle=cycle)
+    wanted = filter_of(since, until, workload=workload, cycle=cycle)
     same, reports = 0, []
     for found in _wanted_cycles(record, wanted):
         _place_joint_within(found)
@@ -184,7 +184,7 @@ def save_decisions(
 
     record = Record(source)
     try:
-        number = save(record, _filter(since, until, workload=workload, cycle=cycle), target)
+        number = save(record, filter_of(since, until, workload=workload, cycle=cycle), target)
     except OSError as e:
         problem = (e.strerror or str(e)).lower()
         raise ConfigError(f"{target}: {problem}; give --to a path in a folder that can be written") from e
@@ -200,7 +200,8 @@ def _wanted_cycles(record: Record, wanted: Filter) -> Iterator[FoundCycle]:
     return cycles(record, wanted)
 
 
-def _filter(since: str = "", until: str = "", **texts: str) -> Filter:
+def filter_of(since: str = "", until: str = "", **texts: str) -> Filter:
+    """Return the filter of flags.  Raises ConfigError: a flag is wrong."""
     from kqueue.record.queries import Filter
 
     decision = texts.get("decision", "").capitalize()

@@ -110,22 +110,13 @@ class Cycle(msgspec.Struct, tag="cycle", forbid_unknown_fields=True, frozen=True
     error: str = ""
 
 
-class Ended(msgspec.Struct, tag="ended", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A workload released its quota: `how` is Finished or Evicted."""
-
-    time: str
-    workload: str
-    uid: str
-    how: str
-
-
 class End(msgspec.Struct, tag="end", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The last entry of a complete file.  `torn`: its writer was killed in the middle of an entry, which is gone."""
 
     torn: bool = False
 
 
-Entry = Begin | Pieces | Cycle | Ended | End
+Entry = Begin | Pieces | Cycle | End
 
 to_text = msgspec.json.Encoder().encode
 from_text = msgspec.json.Decoder(Entry).decode

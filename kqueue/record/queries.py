@@ -80,10 +80,8 @@ class FoundDecision:
 
 def cycles(record: Record, wanted: Filter) -> Iterator[FoundCycle]:
     """Yield the cycles that are asked for and have a decision that is asked for."""
-    for found in record.entries():
-        if not isinstance(found, FoundCycle) or not wanted.has_cycle(found):
-            continue
-        if next(decisions(found, wanted), None) is not None:
+    for found in record.cycles():
+        if wanted.has_cycle(found) and next(decisions(found, wanted), None) is not None:
             yield found
 
 

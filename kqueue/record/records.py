@@ -12,7 +12,7 @@ from kqueue.core.hooks import HooksByProfile
 from kqueue.errors import ConfigError
 from kqueue.record.chain import DamagedRecordError, StoredEntry, read_chain
 from kqueue.record.decoding import CycleDecoder, RecordedCycle
-from kqueue.record.entries import FORMAT, Begin, Cycle, End, Ended, Entry, Pieces, from_text
+from kqueue.record.entries import FORMAT, Begin, Cycle, End, Entry, Pieces, from_text
 from kqueue.record.plain import UnreadableValueError
 from kqueue.record.ring import files_in
 
@@ -43,9 +43,6 @@ class FoundCycle:
             raise self.place.unreadable(e) from e
 
 
-Found = FoundCycle | Ended
-
-
 class Record:
     """The files of a record, the oldest first.
 
@@ -60,14 +57,14 @@ class Record:
             raise ConfigError(f"{path}: there is no record; give a file or the folder of decisionRecord.path")
         self.remarks: list[str] = []
 
-    def entries(self) -> Iterator[Found]:
-        """Yield everything in its order.  Raises DamagedRecordError, which names file, entry and byte."""
+    def cycles(self) -> Iterator[FoundCycle]:
+        """Yield all cycles in their order.  Raises DamagedRecordError, which names file, entry and byte."""
         ends: set[str] = set()
         for number, path in enumerate(self._files):
             is_newest = self._is_folder and number == len(self._files) - 1
             yield from self._file(path, ends, is_first=number == 0, is_newest=is_newest)
 
-    def _file(self, path: Path, ends: set[str], *, is_first: bool, is_newest: bool) -> Iterator[Found]:
+    def _file(self, path: Path, ends: set[str], *, is_first: bool, is_newest: bool) -> Iterator[FoundCycle]:
         decoder = CycleDecoder()
         begin: Begin | None = None
         stored: StoredEntry | None = None
@@ -84,9 +81,6 @@ class Record:
                         raise with_place.damage("the file before it is missing, or is another one than it names")
                     continue
                 has_end = isinstance(entry, End)
-                if isinstance(entry, Ended):
-                    yield entry
-                    continue
                 with_place.follow(decoder, entry)
                 if isinstance(entry, Cycle):
                     yield FoundCycle(with_place, begin, entry, decoder)

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.config.decision_record import DecisionRecordSettings
 from kqueue.record.recorder import DecisionRecorder
-from kqueue.record.records import FoundCycle, Record
+from kqueue.record.records import Record
 from kqueue.record.replay import replay
 from tests.readings import page_of
 from tests.sim.actor import Actor
@@ -59,8 +59,7 @@ async def test_every_decision_of_a_world_is_replayed(seed: int, tmp_path: Path) 
     assert 'result="dropped"' not in page
 
     kinds = set()
-    for found in Record(folder).entries():
-        assert isinstance(found, FoundCycle)
+    for found in Record(folder).cycles():
         answer = replay(found.recorded())
         assert answer.equal, f"{found.name}: {answer}"
         assert not answer.remarks

@@ -50,10 +50,9 @@ def write_chain(path: Path, *texts: bytes) -> Path:
 def found(path: Path) -> list[FoundCycle]:
     """The cycles of a record."""
     cycles = []
-    for one in Record(path).entries():
-        if isinstance(one, FoundCycle):
-            one.recorded()
-            cycles.append(one)
+    for one in Record(path).cycles():
+        one.recorded()
+        cycles.append(one)
     return cycles
 
 
@@ -65,7 +64,7 @@ def test_what_is_written_is_replayed(tmp_path: Path) -> None:
     path = recorded(tmp_path / "ring")
 
     for source in (path, path.parent):
-        replays = [replay(one.recorded()) for one in Record(source).entries() if isinstance(one, FoundCycle)]
+        replays = [replay(one.recorded()) for one in Record(source).cycles()]
         assert [one.equal for one in replays] == [True] * 3
 
 
@@ -212,7 +211,7 @@ def test_the_newest_file_may_be_torn_and_the_next_writer_ends_it(tmp_path: Path)
     folder = tmp_path / "ring"
     path = _killed(folder, keep=lambda size: size - 5)
     record = Record(folder)
-    assert len(list(record.entries())) == 2
+    assert len(list(record.cycles())) == 2
     assert "its writer was killed" in record.remarks[0]
 
     ring = make_ring(folder)
@@ -221,7 +220,7 @@ def test_the_newest_file_may_be_torn_and_the_next_writer_ends_it(tmp_path: Path)
     ring.close()
     assert "killed in the middle of entry" in ring.remarks[0]
     again = Record(folder)
-    assert len(list(again.entries())) == 3
+    assert len(list(again.cycles())) == 3
     assert again.remarks == []
     assert len(found(path)) == 2
 
@@ -252,7 +251,7 @@ def test_the_oldest_files_make_room(tmp_path: Path) -> None:
     ring.close()
     assert len(files_in(folder)) > 2
     assert len(found(folder)) < 80
-    assert all(replay(one.recorded()).equal for one in Record(folder).entries() if isinstance(one, FoundCycle))
+    assert all(replay(one.recorded()).equal for one in Record(folder).cycles())
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:

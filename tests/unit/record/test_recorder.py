@@ -15,7 +15,7 @@ import kqueue.record.recorder
 from kqueue.core.plan_question import PlanQuestion
 from kqueue.record.capture import CapturedCycle
 from kqueue.record.recorder import DecisionRecorder
-from kqueue.record.records import FoundCycle, Record
+from kqueue.record.records import Record
 from kqueue.record.ring import Ring, RingSettings
 from tests.builders import START
 from tests.unit.core.test_progress import bustle, make_model
@@ -66,11 +66,11 @@ def test_plans_are_written_by_another_thread(tmp_path: Path) -> None:
     recorder.stop()
     assert counts.cycles == {"written": 3}
     assert counts.stored > 0
-    assert len(list(Record(tmp_path / "ring").entries())) == 3
+    assert len(list(Record(tmp_path / "ring").cycles())) == 3
 
     plan_once(recorder)  # the process leads again
     recorder.stop()
-    assert len(list(Record(tmp_path / "ring").entries())) == 4
+    assert len(list(Record(tmp_path / "ring").cycles())) == 4
 
 
 def test_a_folder_that_cannot_be_made_is_counted_and_tried_again(
@@ -119,7 +119,7 @@ def test_a_disk_that_hangs_costs_cycles_of_the_record_and_no_time(
     go_on.set()
     recorder.stop(timeout=30)
     assert counts.cycles["written"] == 80 - counts.cycles["dropped"]
-    assert len(list(Record(tmp_path / "ring").entries())) == counts.cycles["written"]
+    assert len(list(Record(tmp_path / "ring").cycles())) == counts.cycles["written"]
 
 
 def test_a_plan_that_ends_early_says_why(tmp_path: Path) -> None:
@@ -128,6 +128,5 @@ def test_a_plan_that_ends_early_says_why(tmp_path: Path) -> None:
     question = PlanQuestion(snapshot=model.snapshot(), heads=model.heads(), rules=model.rules())
     recorder.begin(question).ended(ValueError("no"))
     recorder.stop()
-    (found,) = Record(tmp_path / "ring").entries()
-    assert isinstance(found, FoundCycle)
+    (found,) = Record(tmp_path / "ring").cycles()
     assert found.entry.error == "ValueError: no"

@@ -40,4 +40,4 @@ def replayed() -> Iterator[Figure]:
     yield Figure("mb", [size / 1e6])
 
 
-ROWS = (Row("replay/day", replayed, alone=True),)
+ROWS = (Row("replay/day", replayed, alone=True, asked="replay"),)

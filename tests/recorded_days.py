@@ -10,7 +10,7 @@ from pathlib import Path
 from kqueue.core import quota
 from kqueue.core.decision import Decision
 from kqueue.core.future.day import Day, RememberingDrain
-from kqueue.core.future.question import Bounds, Line, StartQuestion, Waiting
+from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.plan_question import PlanQuestion
 from kqueue.core.planned_state import PlannedState
@@ -51,7 +51,7 @@ def _tree(blocks: int, racks: int, hosts: int) -> Tree:
     return Tree(topology="dc", levels=LEVELS, leaves=leaves)
 
 
-def _arrival(number: int, queue: str, chance: random.Random, seconds: int) -> Waiting:
+def _arrival(number: int, queue: str, chance: random.Random, seconds: int) -> WaitingWorkload:
     hosts, level = chance.choice(_GANGS)
     topology = TopologyRequest(unconstrained=True) if level == "host" else TopologyRequest(required=level)
     at = START + timedelta(seconds=chance.randrange(seconds))
@@ -65,7 +65,7 @@ def _arrival(number: int, queue: str, chance: random.Random, seconds: int) -> Wa
         pod_sets=(PodSet(request=request, quota_requests={GPU: GPUS}, asks_topology=True),),
     )
     run = int(chance.lognormvariate(7.2, 0.9)) + 30
-    return Waiting(
+    return WaitingWorkload(
         head=head,
         run_time=RunTime(p50=run, p90=run, source=RunTimeSource.LEARNED),
         shape=f"{hosts}/{level}/{head.priority}",
@@ -100,7 +100,7 @@ def make_question(
         topologies={"gpu": TopologyView("dc", tree, Capacity.of(tree))},
         admitted={name: {} for name in names},
     )
-    lines: dict[str, list[Waiting]] = {name: [] for name in names}
+    lines: dict[str, list[WaitingWorkload]] = {name: [] for name in names}
     for number in range(workloads):
         name = chance.choice(names)
         lines[name].append(_arrival(number, name, chance, seconds))
@@ -109,7 +109,7 @@ def make_question(
     return StartQuestion(
         state=PlannedState(snapshot=snapshot, rules=Rules(now=START)),
         lines=tuple(Line(queue=name, is_strict=False, workloads=tuple(some)) for name, some in lines.items()),
-        bounds=Bounds(horizon=seconds, tries=10_000_000, workloads=1_000_000),
+        bounds=DrainBounds(horizon=seconds, tries=10_000_000, workloads=1_000_000),
     )
 
 

@@ -19,7 +19,7 @@ from kqueue.config.load import read_text
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains
 from kqueue.core.decision import SecondLooks
-from kqueue.core.future.question import Bounds, Line, Running, StartQuestion, Waiting
+from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.ordering import OrderRules
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
@@ -127,7 +127,7 @@ def question_of(day: RecordedDay, policy: Policy) -> StartQuestion:
         running={uid: _running(day, one) for uid, one in running.items()},
         order=order,
         looks=looks,
-        bounds=Bounds(horizon=max(1, (day.end - day.begin) // _SECOND), tries=_TRIES, workloads=_MOST),
+        bounds=DrainBounds(horizon=max(1, (day.end - day.begin) // _SECOND), tries=_TRIES, workloads=_MOST),
     )
 
 
@@ -225,11 +225,11 @@ def _rules(day: RecordedDay, policy: Policy, world: _World) -> tuple[Rules, Orde
 
 
 def _lines(day: RecordedDay, world: _World, nodes: Mapping[str, QuotaNode]) -> Iterable[Line]:
-    waiting: dict[str, list[tuple[tuple[int, datetime, str], Waiting]]] = {}
+    waiting: dict[str, list[tuple[tuple[int, datetime, str], WaitingWorkload]]] = {}
     for uid, arrival in day.arrivals.items():
         head = replace(arrival.head, last_tried={}, replaces=None)
         if head.queue in nodes and head.queue in world.specs:
-            one = Waiting(
+            one = WaitingWorkload(
                 head=head,
                 run_time=day.run_time(uid, head.queue),
                 shape=_shape(head),
@@ -252,9 +252,13 @@ def _shape(head: Head) -> str:
     return piece_hash(to_text(plain))
 
 
-def _running(day: RecordedDay, one: Admitted) -> Running:
+def _running(day: RecordedDay, one: Admitted) -> WorkloadRun:
     arrival = day.heads.get(one.uid)
     run_time = day.run_time(one.uid, one.queue)
-    waits = Waiting(head=arrival.head, run_time=run_time, shape=_shape(arrival.head)) if arrival is not None else None
+    waits = (
+        WaitingWorkload(head=arrival.head, run_time=run_time, shape=_shape(arrival.head))
+        if arrival is not None
+        else None
+    )
     elapsed = max(0, (day.begin - one.admitted_at) // _SECOND) if one.admitted_at is not None else 0
-    return Running(run_time=run_time, elapsed=elapsed, waits_as=waits)
+    return WorkloadRun(run_time=run_time, elapsed=elapsed, waits_as=waits)

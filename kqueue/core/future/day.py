@@ -1,6 +1,6 @@
 """A day of arrivals under one policy: a drain that remembers every start, end and eviction.
 
-arrivals    a workload is tried from its arrival on (`Waiting.not_before`)
+arrivals    a workload is tried from its arrival on (`WaitingWorkload.not_before`)
 run times   as the day had them: a workload that starts earlier or elsewhere ends as much earlier or later
 policy      the quota trees, specs, flavors and rules of the question
 """

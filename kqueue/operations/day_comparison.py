@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kqueue.core.future.day import Day, lived
 from kqueue.core.quota import FlavorResource
-from kqueue.operations.day_policy import Policy, question_of
+from kqueue.operations.day_policy import DayPolicy, question_of
 from kqueue.record.day import RecordedDay
 
 _SECOND = timedelta(seconds=1)
@@ -60,12 +60,12 @@ class LivedDay(NamedTuple):
         }
 
 
-def compare(day: RecordedDay, policy: Policy) -> tuple[LivedDay, LivedDay]:
+def compare(day: RecordedDay, policy: DayPolicy) -> tuple[LivedDay, LivedDay]:
     """Return the figures of the day under the recorded policy and under the other one."""
-    return live(day, Policy()), live(day, policy)
+    return live(day, DayPolicy()), live(day, policy)
 
 
-def live(day: RecordedDay, policy: Policy) -> LivedDay:
+def live(day: RecordedDay, policy: DayPolicy) -> LivedDay:
     """Return the figures of the day under a policy."""
     question = question_of(day, policy)
     found = lived(question)

@@ -47,8 +47,8 @@ _FORMS: Mapping[str, type[wire.ClusterQueue] | type[wire.Cohort] | type[wire.Res
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """What another policy says; an empty one is that of the record.
+class DayPolicy:
+    """Objects and settings that replace those of a record; an empty policy is that of the record.
 
     Args:
         configuration: its fair sharing, order and placement replace those of the record; None: they stay.
@@ -60,14 +60,14 @@ class Policy:
     configuration: Configuration | None = None
 
 
-def read_policy(path: Path, configuration: Configuration | None) -> Policy:
+def read_policy(path: Path, configuration: Configuration | None) -> DayPolicy:
     """Return the policy of a file.  Raises ConfigError: it is no such file."""
     try:
         documents = load_yaml(read_text(path, remedy=_REMEDY))
         objects = [_object(document, number) for number, document in enumerate(documents, start=1)]
     except (yaml.YAMLError, ValueError) as e:
         raise ConfigError(f"{path}: {e}; {_REMEDY}") from e
-    return Policy(
+    return DayPolicy(
         tuple(one for one in objects if isinstance(one, wire.ClusterQueue)),
         tuple(one for one in objects if isinstance(one, wire.Cohort)),
         tuple(one for one in objects if isinstance(one, wire.ResourceFlavor)),
@@ -101,7 +101,7 @@ class _World:
     strict: set[str] = field(default_factory=set)
 
 
-def question_of(day: RecordedDay, policy: Policy) -> StartQuestion:
+def question_of(day: RecordedDay, policy: DayPolicy) -> StartQuestion:
     """Return the question whose answer is the day under the policy.  Raises ConfigError: the policy has mistakes."""
     world = _world(day, policy)
     nodes = _nodes(world)
@@ -134,7 +134,7 @@ def question_of(day: RecordedDay, policy: Policy) -> StartQuestion:
 # --- quota and rules
 
 
-def _world(day: RecordedDay, policy: Policy) -> _World:
+def _world(day: RecordedDay, policy: DayPolicy) -> _World:
     profile = configured.profile(policy.configuration.enabled) if policy.configuration is not None else None
     world = _World(specs=_specs(day.specs, profile), flavors=dict(day.flavors))
     for root in day.roots.values():
@@ -210,7 +210,7 @@ def _link(node: QuotaNode, parent: QuotaNode) -> None:
     parent.children.append(node)
 
 
-def _rules(day: RecordedDay, policy: Policy, world: _World) -> tuple[Rules, OrderRules, SecondLooks]:
+def _rules(day: RecordedDay, policy: DayPolicy, world: _World) -> tuple[Rules, OrderRules, SecondLooks]:
     minimum = {**day.rules.minimum_runtime}
     for queue in policy.cluster_queues:
         minimum[queue.metadata.name] = timedelta(seconds=world.specs[queue.metadata.name].minimum_runtime)

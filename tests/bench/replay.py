@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kqueue.core.future.day import lived
-from kqueue.operations.day_policy import Policy, question_of
+from kqueue.operations.day_policy import DayPolicy, question_of
 from kqueue.record.day import read_day
 from kqueue.record.queries import Filter
 from kqueue.record.records import Record
@@ -30,7 +30,7 @@ def replayed() -> Iterator[Figure]:
         begun = time.process_time()
         day = read_day(Record(path), Filter())
         read = time.process_time()
-        again = lived(question_of(day, Policy()))
+        again = lived(question_of(day, DayPolicy()))
         ran = time.process_time()
         size = sum(file.stat().st_size for file in path.iterdir())
     check(len(again.first_starts()) > 0.99 * len(recorded.first_starts()), "workloads do not start")

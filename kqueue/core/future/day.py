@@ -20,7 +20,7 @@ from kqueue.core.workload import Admitted
 
 
 @value(kw_only=True)
-class Stay:
+class PlannedStay:
     """The time from a start of a workload to its end, in seconds from the begin of the day.
 
     Args:
@@ -42,9 +42,9 @@ class Stay:
 
 @dataclass(slots=True)
 class Day:
-    """What happened in a day."""
+    """The stays of all workloads in a day."""
 
-    stays: list[Stay]
+    stays: list[PlannedStay]
     tries: int
     is_complete: bool
     """Whether no bound of the question has stopped it."""
@@ -83,10 +83,10 @@ class RememberingDrain(Drain):
 
     def __init__(self, question: StartQuestion) -> None:
         super().__init__(question, Quantile.P50, goes_on=_always)
-        self.stays: list[Stay] = []
+        self.stays: list[PlannedStay] = []
         """Stays that have ended."""
-        self.open: dict[str, Stay] = {
-            holder.uid: Stay(uid=holder.uid, queue=holder.queue, usage=holder.usage, start=0, was_running=True)
+        self.open: dict[str, PlannedStay] = {
+            holder.uid: PlannedStay(uid=holder.uid, queue=holder.queue, usage=holder.usage, start=0, was_running=True)
             for holder in self._world.holders.values()
         }
         """Stays of running workloads, by UID."""
@@ -103,7 +103,7 @@ class RememberingDrain(Drain):
         head = decision.head
         domains = self._world.domains_of(decision.admission.pod_sets)
         usage = decision.admission.usage()
-        self.open[head.uid] = Stay(
+        self.open[head.uid] = PlannedStay(
             uid=head.uid, queue=head.queue, usage=usage, start=self._second, domains=len(domains)
         )
 

@@ -11,7 +11,7 @@ from kqueue.cli.app import run
 from kqueue.core.future.day import Day, lived
 from kqueue.errors import ConfigError
 from kqueue.operations.day_comparison import compare, recorded_waits
-from kqueue.operations.day_policy import Policy, question_of, read_policy
+from kqueue.operations.day_policy import DayPolicy, question_of, read_policy
 from kqueue.record.day import RecordedDay, read_day
 from kqueue.record.queries import Filter
 from kqueue.record.records import Record
@@ -45,7 +45,7 @@ def day(recorded: tuple[Path, Day]) -> RecordedDay:
     return read_day(Record(recorded[0]), Filter())
 
 
-def _policy(tmp_path: Path, cohort: str, strategy: str, nominal: object) -> Policy:
+def _policy(tmp_path: Path, cohort: str, strategy: str, nominal: object) -> DayPolicy:
     path = tmp_path / "policy.yaml"
     path.write_text(QUEUE % (cohort, strategy, nominal))
     return read_policy(path, None)
@@ -55,7 +55,7 @@ def test_a_day_is_lived_again_as_it_was(recorded: tuple[Path, Day], day: Recorde
     """Run times come from the record alone, and every workload starts in the second in which it started."""
     begun = (day.begin - START).total_seconds()
     before = {uid: second - begun for uid, second in recorded[1].first_starts().items()}
-    again = lived(question_of(day, Policy()))
+    again = lived(question_of(day, DayPolicy()))
     assert again.first_starts() == before
     assert len(before) > 60
     waits = [second - (day.arrivals[uid].at - day.begin).total_seconds() for uid, second in before.items()]

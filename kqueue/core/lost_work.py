@@ -7,9 +7,10 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from kqueue.core.value import value
 
@@ -101,6 +102,26 @@ NO_FACTS = RunFacts()
 """The facts of a workload whose user says nothing."""
 
 
+class RunLimited(Protocol):
+    """The limits of one ClusterQueue; None: it sets none."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def minimum_runtime(self) -> int:
+        """Seconds for which all its workloads are safe from preemption."""
+
+    @property
+    def longest_runtime(self) -> int | None:
+        """The most such seconds that a job may ask for."""
+
+    @property
+    def most_lost(self) -> int | None:
+        """The pod-seconds of lost work above which its workloads are preempted last."""
+
+
 @value(kw_only=True)
 class RunLimits:
     """The limits that ClusterQueues set on the preemption of their workloads, by ClusterQueue.
@@ -114,6 +135,16 @@ class RunLimits:
     minimum: Mapping[str, timedelta] = field(default_factory=dict)
     longest: Mapping[str, timedelta] = field(default_factory=dict)
     most_lost: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, queues: Iterable[RunLimited]) -> RunLimits:
+        """Return the limits of these ClusterQueues."""
+        listed = list(queues)
+        return cls(
+            minimum={q.name: timedelta(seconds=q.minimum_runtime) for q in listed if q.minimum_runtime},
+            longest={q.name: timedelta(seconds=q.longest_runtime) for q in listed if q.longest_runtime is not None},
+            most_lost={q.name: q.most_lost for q in listed if q.most_lost is not None},
+        )
 
     def granted(self, queue: str, facts: RunFacts) -> timedelta:
         """Return the time for which a workload is safe from preemption.

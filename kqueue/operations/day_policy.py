@@ -20,6 +20,7 @@ from kqueue.core import quota
 from kqueue.core.charging import charge_domains
 from kqueue.core.decision import SecondLooks
 from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
+from kqueue.core.lost_work import RunLimits
 from kqueue.core.ordering import OrderRules
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
@@ -211,10 +212,7 @@ def _link(node: QuotaNode, parent: QuotaNode) -> None:
 
 
 def _rules(day: RecordedDay, policy: DayPolicy, world: _World) -> tuple[Rules, OrderRules, SecondLooks]:
-    minimum = {**day.rules.minimum_runtime}
-    for queue in policy.cluster_queues:
-        minimum[queue.metadata.name] = timedelta(seconds=world.specs[queue.metadata.name].minimum_runtime)
-    rules = replace(day.rules, now=day.begin, minimum_runtime=minimum, spared={})
+    rules = replace(day.rules, now=day.begin, limits=RunLimits.of(world.specs.values()), spared={})
     if policy.configuration is None:
         return rules, day.order, day.question.looks
     settings = configured.loop_settings(policy.configuration, Timings())

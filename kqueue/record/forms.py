@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from kqueue.core.decision import SecondLooks
+from kqueue.core.lost_work import RunLimits
 from kqueue.core.ordering import OrderRules
 from kqueue.core.plan_question import PlanQuestion
 from kqueue.core.preemption import Rules, SharingStrategy
@@ -45,7 +46,7 @@ class RulesForm:
     fair: tuple[SharingStrategy, ...] | None
     within_nominal: bool
     local_queue_usage: LocalQueueUsage | None
-    minimum_runtime: Mapping[str, timedelta]
+    limits: RunLimits
     spared: Mapping[str, Collection[str]]
     budgeted: frozenset[str]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
 
 import structlog
 
@@ -254,14 +253,7 @@ class QuotaCache:
     def run_limits(self) -> RunLimits:
         """Return what ClusterQueues say about the preemption of their workloads."""
         if self._run_limits is None:
-            specs = {name: queue.spec for name, queue in self.queues.items()}
-            asked = {name: spec.longest_runtime for name, spec in specs.items()}
-            lost = {name: spec.most_lost for name, spec in specs.items()}
-            self._run_limits = RunLimits(
-                minimum={n: timedelta(seconds=s.minimum_runtime) for n, s in specs.items() if s.minimum_runtime},
-                longest={n: timedelta(seconds=seconds) for n, seconds in asked.items() if seconds is not None},
-                most_lost={n: most for n, most in lost.items() if most is not None},
-            )
+            self._run_limits = RunLimits.of(queue.spec for queue in self.queues.values())
         return self._run_limits
 
     def queue_object(self, name: str) -> wire.ClusterQueue | None:

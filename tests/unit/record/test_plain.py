@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.core.lost_work import RunLimits
 from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.preemption.target import LocalQueueUsage
 from kqueue.core.quota import FlavorResource
@@ -23,7 +24,7 @@ VALUES = [
         now=NOW,
         fair=(SharingStrategy.LTE,),
         local_queue_usage=LocalQueueUsage(frozenset({"a", "b"}), {"ns/x": 0.1, "ns/y": 1e300}),
-        minimum_runtime={"q": timedelta(seconds=90, microseconds=7)},
+        limits=RunLimits(minimum={"q": timedelta(seconds=90, microseconds=7)}, most_lost={"q": 2**63 - 1}),
         spared={"u": ("v", "w")},
         budgeted=frozenset({"z"}),
     ),

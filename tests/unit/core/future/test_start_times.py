@@ -10,7 +10,6 @@ from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import DAY, DrainBounds
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import start_times
-from kqueue.core.preemption import Rules
 from kqueue.core.workload import Head, Preempts, Snapshot
 from tests.builders import START, make_head, make_queue, make_snapshot, make_view
 from tests.unit.core.future.worlds import Times, ask, starts, waits

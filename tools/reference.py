@@ -147,6 +147,7 @@ def labels() -> str:
         "api/ray_names.py",
         "api/gang_names.py",
         "api/move_names.py",
+        "api/run_time_names.py",
         "api/import_names.py",
         "api/multikueue_names.py",
         "api/run_names.py",

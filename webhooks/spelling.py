@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kqueue.api import gang_names, move_names, names
+from kqueue.api import gang_names, move_names, names, run_time_names
 from kqueue.config.names import closest, nearest
 from kqueue.jobs import topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of
@@ -24,7 +24,7 @@ _PREFIXES = (f"{names.GROUP}/", f"{names.KQUEUE_GROUP}/")
 
 def _named(suffix: str) -> dict[str, str]:
     """Return known names of one sort, by the part behind the prefix."""
-    every = itertools.chain(*(vars(module).items() for module in (names, gang_names, move_names)))
+    every = itertools.chain(*(vars(module).items() for module in (names, gang_names, move_names, run_time_names)))
     found = (value for key, value in every if key.endswith(suffix) and isinstance(value, str))
     return {value.rpartition("/")[2]: value for value in found if value.startswith(_PREFIXES)}
 

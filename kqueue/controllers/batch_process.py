@@ -31,6 +31,7 @@ from kqueue.controllers.raw import status_writer
 from kqueue.controllers.resources import BATCH_PROCESSES
 from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json
 from kqueue.errors import ApiError, NotFoundError
+from kqueue.jobs import run_times
 from kqueue.jobs.ancestry import controller_uid
 from kqueue.jobs.fields import JSON, flag, mapping, text, whole
 from kqueue.jobs.gang.batch_end import BatchEnd, end_of
@@ -212,6 +213,8 @@ class BatchProcessReconciler:
         if steps.limit:
             seconds = whole(now.obj, "spec", "activeDeadlineSeconds")
             await self._steps.amend(workload, {"spec": {"maximumExecutionTimeSeconds": seconds}})
+        if not model.condition_true(workload, names.CONDITION_FINISHED):
+            await self._steps.follow_run_time(workload, run_times.expected_trait(now.obj))
         if steps.give_back:
             await self._steps.give_back(workload)
         if steps.follow:

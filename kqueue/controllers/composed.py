@@ -333,7 +333,7 @@ class ComposedReconciler:
         of the old queue is released first.
         """
         if self._kind.follows_priority:
-            change = await self._steps.follow(plan.owner, workload, priority=lambda: self._priority(plan))
+            change = await self._steps.follow(plan.owner, workload, priority=lambda: self._priority(plan), run_time={})
             if change:
                 what = f"Updated Workload {model.workload_key(workload)} {change}"
                 self._report(plan.owner, names.EVENT_UPDATED_WORKLOAD, what, group=plan.group.index)

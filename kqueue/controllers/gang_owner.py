@@ -12,7 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import JSON, as_json
-from kqueue.jobs import pod_view
+from kqueue.jobs import pod_view, run_times
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.group_object import speaker_of
@@ -121,7 +121,13 @@ class GangOwner:
         first = self._kept[0]
         speaker = speaker_of(first.obj, self._group_object)
         kept_alike = self._prebuilt or self._has_maker
-        if not kept_alike and await self._tools.follow.follow(first, podsets, self.workload, speaker=speaker):
+        run_time = run_times.expected_trait(speaker)
+        if self._prebuilt:
+            run_time = run_times.prebuilt(run_time, self.workload.metadata.annotations)
+            await self._tools.steps.follow_run_time(self.workload, run_time)
+        if not kept_alike and await self._tools.follow.follow(
+            first, podsets, self.workload, run_time=run_time, speaker=speaker
+        ):
             return True
         evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
         return not evicted and await self._stop_loose()

@@ -17,7 +17,7 @@ from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json, is_given_up
 from kqueue.errors import NotFoundError
-from kqueue.jobs import rules, slices
+from kqueue.jobs import rules, run_times, slices
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
@@ -289,14 +289,22 @@ class JobWorkload:
             self.updated(job, workload, "to what the job says now")
 
     async def follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Copy admission gates and another priority class to a matching Workload; return whether anything was written.
+        """Copy admission gates, the run time and another priority class to a matching Workload; return whether anything
+        was written.
 
-        A prebuilt Workload keeps its own.
+        A prebuilt Workload keeps its own, except a deadline: only a field of the job ends it.
         """
-        over = model.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
-        if over or rules.prebuilt_name(job, self._switches):
+        if model.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp:
             return False
-        how = await self._steps.follow(job, workload, priority=lambda: self._priority(job, pod_sets))
+        run_time = run_times.traits(self._kind, job)
+        if rules.prebuilt_name(job, self._switches):
+            how = await self._steps.follow_run_time(
+                workload, run_times.prebuilt(run_time, workload.metadata.annotations)
+            )
+        else:
+            how = await self._steps.follow(
+                job, workload, priority=lambda: self._priority(job, pod_sets), run_time=run_time
+            )
         if how:
             self.updated(job, workload, how)
         return bool(how)

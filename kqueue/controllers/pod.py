@@ -23,7 +23,7 @@ from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
-from kqueue.jobs import pod_view, rules
+from kqueue.jobs import pod_view, rules, run_times
 from kqueue.jobs.gang.extras import priority_of_gang
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import Refused
@@ -188,8 +188,12 @@ class PodReconciler:
         workload = await (self._prebuilt(pod, pod_sets, prebuilt) if prebuilt else self._find(pod, pod_sets))
         if workload is not None:
             speaker, decisive = self._speaker(pod, pod_sets)
+            run_time = run_times.traits(KIND, pod.obj)
+            if prebuilt and not _is_over(workload):
+                run_time = run_times.prebuilt(run_time, workload.metadata.annotations)
+                await self._steps.follow_run_time(workload, run_time)
             follows = not prebuilt and not _is_over(workload)
-            if follows and await self._follow.follow(pod, decisive, workload, speaker=speaker):
+            if follows and await self._follow.follow(pod, decisive, workload, run_time=run_time, speaker=speaker):
                 return Result()
             return await self._lifecycle.step(PodOwner(self._tools, pod, workload, requeues=self._requeues))
         if not rules.queue_name(pod.obj) and not self._without_queue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kqueue import model
 from kqueue.api import names
@@ -39,13 +39,19 @@ class PodFollow:
         pod_sets: Sequence[JSON],
         workload: wire.Workload,
         *,
+        run_time: Mapping[str, str],
         speaker: JSON | None = None,
     ) -> bool:
-        """Copy other admission gates, and another priority class, also while pods run; return whether anything was
-        written.
+        """Copy other admission gates, the annotations `run_time`, and another priority class, also while pods run;
+        return whether anything was written.
         """
         said = speaker or first.obj
-        how = await self._steps.follow(said, workload, priority=lambda: self.priority(first, pod_sets, speaker=speaker))
+        how = await self._steps.follow(
+            said,
+            workload,
+            priority=lambda: self.priority(first, pod_sets, speaker=speaker),
+            run_time=run_time,
+        )
         if how:
             self._updated(first, workload, how)
         return bool(how)

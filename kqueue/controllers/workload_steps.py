@@ -22,7 +22,7 @@ from kqueue.controllers.recreations import MOST, Recreations
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
-from kqueue.jobs import rules, slices, syntax
+from kqueue.jobs import rules, run_times, slices, syntax
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
@@ -230,15 +230,38 @@ class WorkloadSteps:
 
         return await self._change(workload, change)
 
-    async def follow(self, owner: JSON, workload: wire.Workload, *, priority: Callable[[], Priority]) -> str:
-        """Apply changes of the owner to the Workload, also while it runs: admission gates, then another priority class.
+    async def follow(
+        self,
+        owner: JSON,
+        workload: wire.Workload,
+        *,
+        priority: Callable[[], Priority],
+        run_time: Mapping[str, str] | None = None,
+    ) -> str:
+        """Apply changes of the owner to the Workload, also while it runs: admission gates, its run time, then another
+        priority class.
 
-        `priority` resolves the class that the owner names, and reports a class that does not exist.
+        Args:
+            owner: the owner.
+            workload: the newest known version.
+            priority: resolves the class that the owner names, and reports a class that does not exist.
+            run_time: the annotations about run times that the Workload is to have; None: it keeps its own.
 
         Returns:
             The change as text; empty without a change.
         """
-        return await self._follow_gates(owner, workload) or await self._follow_priority(owner, workload, priority)
+        return (
+            await self._follow_gates(owner, workload)
+            or (await self.follow_run_time(workload, run_time) if run_time is not None else "")
+            or await self._follow_priority(owner, workload, priority)
+        )
+
+    async def follow_run_time(self, workload: wire.Workload, wanted: Mapping[str, str]) -> str:
+        """Write what the owner tells about its run time to the Workload; return the change as text, or empty text."""
+        change = run_times.changes(wanted, workload.metadata.annotations)
+        if not change or not await self.amend(workload, {"metadata": {"annotations": change}}):
+            return ""
+        return ", ".join(f"to {key} {value or 'none'}" for key, value in change.items())
 
     async def _follow_gates(self, owner: JSON, workload: wire.Workload) -> str:
         key = names.ADMISSION_GATED_BY_ANNOTATION

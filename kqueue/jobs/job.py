@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.config.object_path import put
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import rules, topology_request
+from kqueue.jobs import rules, run_times, topology_request
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
@@ -162,6 +162,10 @@ class BatchJob:
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Complete")
         return None
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return `spec.activeDeadlineSeconds`, which counts from each start of the Job."""
+        return run_times.seconds_at(job, "spec", "activeDeadlineSeconds")
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether the ready and succeeded pods, also pods not yet counted as succeeded, reach the job's count."""

@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.api.bounds import INT32_MAX
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import pod_set_groups, rules, several, syntax, topology_request
+from kqueue.jobs import pod_set_groups, rules, run_times, several, syntax, topology_request
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
@@ -16,6 +16,7 @@ from kqueue.jobs.fields import (
     flag,
     mapping,
     objects,
+    sequence,
     text,
     whole,
 )
@@ -29,6 +30,8 @@ from kqueue.kube import names as kube_names
 _EXCLUSIVE = kube_names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
 _ALWAYS_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 """Action of a failure policy rule."""
+_LIMITED = ("FailJobSet", "RestartJobSet")
+"""Actions of failure policy rules after which a JobSet ends, or has one restart less."""
 
 
 class JobSet:
@@ -113,6 +116,19 @@ class JobSet:
             if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Completed")
         return None
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return the longest deadline of a child Job, the sum where one waits for another, times the restarts.
+
+        None: a child Job has no deadline, or a rule restarts Jobs without a limit.
+        """
+        limits = [run_times.seconds_at(one, "template", "spec", "activeDeadlineSeconds") for _, one in _replicated(job)]
+        policy = mapping(job, "spec", "failurePolicy")
+        known = [limit for limit in limits if limit is not None]
+        if not known or len(known) < len(limits) or not _limits_restarts(policy):
+            return None
+        once = sum(known) if _starts_in_order(job) else max(known)
+        return once * (1 + max(0, whole(policy, "maxRestarts") or 0))
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether the ready and succeeded child Jobs are all that the JobSet requests."""
@@ -282,6 +298,17 @@ def _may_restart(job: Mapping[str, Any]) -> bool:
     used = whole(job, "status", "restartsCountTowardsMax")
     used = whole(job, "status", "restarts") if used is None else used
     return (whole(policy, "maxRestarts") or 0) > (used or 0)
+
+
+def _limits_restarts(policy: Mapping[str, Any]) -> bool:
+    """Whether every rule of the failure policy ends the JobSet, or restarts it at most `maxRestarts` times."""
+    return all(rule.get("action") in _LIMITED for rule in objects(policy, "rules"))
+
+
+def _starts_in_order(job: Mapping[str, Any]) -> bool:
+    """Whether a child Job may wait for another one."""
+    in_order = text(job, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
+    return in_order or any(sequence(one, "dependsOn") for _, one in _replicated(job))
 
 
 def _request_changed(replicated: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.errors import FieldError
+from kqueue.jobs import run_times
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, flag, mapping, objects, text, whole
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
@@ -68,6 +69,10 @@ class TrainingJob(TemplatesInPlace):
             if condition.get("type") in ("Succeeded", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Succeeded")
         return None
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return `spec.runPolicy.activeDeadlineSeconds`."""
+        return run_times.seconds_at(job, "spec", "runPolicy", "activeDeadlineSeconds")
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether condition Running is true."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import node_classes, pod_rules, pod_view, topology_request
+from kqueue.jobs import node_classes, pod_rules, pod_view, run_times, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
@@ -87,6 +87,10 @@ class PlainPod:
         if not pod_view.is_terminated(job):
             return None
         return Finished(text(job, "status", "message"), success=text(job, "status", "phase") == "Succeeded")
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return `spec.activeDeadlineSeconds`, after which the kubelet ends the pod."""
+        return run_times.seconds_at(job, "spec", "activeDeadlineSeconds")
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether the condition Ready is true."""

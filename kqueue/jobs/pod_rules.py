@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
-from kqueue.jobs import pod_view, rules, syntax, topology_request
+from kqueue.jobs import pod_view, rules, run_times, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text
 from kqueue.jobs.gang import marks
 from kqueue.jobs.gang.pods import group_name, rank_of, role_of
@@ -136,6 +136,7 @@ def _group_change(
 
 def _change_problems(new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
     suspended = pod_view.is_suspended(new)
+    yield from run_times.problems(new) if run_times.is_changed(new, old) else ()
     yield from rules.update_problems(
         new, old, around, new_suspended=suspended, old_suspended=pod_view.is_suspended(old)
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from kqueue.api import names, ray_names
 from kqueue.errors import FieldError
-from kqueue.jobs import rules, syntax
+from kqueue.jobs import rules, run_times, syntax
 from kqueue.jobs.ancestry import controller_uid
 from kqueue.jobs.fields import (
     JSON,
@@ -221,6 +221,13 @@ class RayJob(RayAbove):
         if _stage(job) not in ("Complete", "Failed"):
             return None
         return Finished(text(job, "status", "message"), success=text(job, "status", "jobStatus") == "SUCCEEDED")
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return `spec.activeDeadlineSeconds` for the first try and each of `spec.backoffLimit` more: KubeRay counts
+        it from the start of a try.
+        """
+        seconds = run_times.seconds_at(job, "spec", "activeDeadlineSeconds")
+        return seconds * (1 + max(0, whole(job, "spec", "backoffLimit") or 0)) if seconds is not None else None
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether the job's cluster is ready."""

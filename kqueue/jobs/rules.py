@@ -11,7 +11,7 @@ from kqueue.clock import api_time
 from kqueue.config.duration import parse_duration
 from kqueue.core.joint.traits import pairs_of
 from kqueue.errors import FieldError
-from kqueue.jobs import profiles, syntax
+from kqueue.jobs import profiles, run_times, syntax
 from kqueue.jobs.fields import JSON, annotation_of, annotations_of, int_of, label_of, labels_of
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
@@ -149,6 +149,7 @@ def create_problems(
         yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation", "true")
     yield from _profile_problems(job)
     yield from _trait_problems(job)
+    yield from run_times.problems(job)
     if switches.admission_gated_by:
         yield from gate_problems(job)
 
@@ -169,6 +170,7 @@ def update_problems(
     key = names.MAX_EXEC_TIME_SECONDS_LABEL
     if not (new_suspended and old_suspended) and labels_of(new).get(key) != labels_of(old).get(key):
         yield FieldError(_MAX_TIME, "can change only while the job is suspended", labels_of(new).get(key))
+    yield from run_times.change_problems(new, old, waits=new_suspended and old_suspended)
     if is_elastic(new, switches) != is_elastic(old, switches):
         yield FieldError(_ELASTIC, "cannot change after creation; create a new job")
     if switches.admission_gated_by:

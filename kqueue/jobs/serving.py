@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import names, run_time_names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, whole
@@ -20,7 +20,11 @@ from kqueue.jobs.pod_shape import shape
 from kqueue.jobs.several import Placed
 
 TEMPLATE = "spec.template"
-WITHOUT_EFFECT = (names.PREBUILT_WORKLOAD_NAME_ANNOTATION, names.MAX_EXEC_TIME_SECONDS_LABEL)
+WITHOUT_EFFECT = (
+    names.PREBUILT_WORKLOAD_NAME_ANNOTATION,
+    names.MAX_EXEC_TIME_SECONDS_LABEL,
+    run_time_names.EXPECTED_SECONDS_ANNOTATION,
+)
 """Labels and annotations that no component reads on an owner of groups of pods."""
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
 _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"

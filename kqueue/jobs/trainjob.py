@@ -15,7 +15,7 @@ from typing import Any
 
 from kqueue.api import kind_names
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import rules
+from kqueue.jobs import rules, run_times
 from kqueue.jobs.ancestry import controller_uid
 from kqueue.jobs.fields import JSON, annotations_of, flag, mapping, objects, text
 from kqueue.jobs.jobset import JobSet
@@ -125,6 +125,10 @@ class TrainJob:
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Complete")
         return None
+
+    def deadline(self, job: JSON) -> int | None:
+        """Return `spec.activeDeadlineSeconds`."""
+        return run_times.seconds_at(job, "spec", "activeDeadlineSeconds")
 
     def pods_ready(self, job: JSON) -> bool:
         """Whether the ready and succeeded child Jobs are all of the rendered JobSet's; without the runtime, as many as

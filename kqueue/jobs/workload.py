@@ -10,7 +10,7 @@ import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
-from kqueue.jobs import node_classes, rules, syntax
+from kqueue.jobs import node_classes, rules, run_times, syntax
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import (
     JSON,
@@ -196,7 +196,7 @@ def _labels(job: JSON, copied: CopiedKeys) -> dict[str, str]:
 def _annotations(kind: WorkloadSource, job: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(job)
     copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
-    copied |= node_classes.class_annotations(job) | rules.joint_traits(job)
+    copied |= node_classes.class_annotations(job) | rules.joint_traits(job) | run_times.traits(kind, job)
     if rules.placement_profile(job):
         copied[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(job)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -10,10 +9,10 @@ import yaml
 
 from kqueue.api import names
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.config.duration import parse_duration
 from kqueue.core.joint.registry import NORMAL_WEIGHT, PolicySpec, mistakes_in
 from kqueue.core.joint.traits import Traits, pairs_of
 from kqueue.documents import DocumentLimits, load_yaml
+from kqueue.model.run_times import expected_run_time
 
 _LIMITS = DocumentLimits(depth=8, values=1000)
 _POLICIES = f"metadata.annotations[{names.JOINT_POLICIES_ANNOTATION}]"
@@ -25,18 +24,10 @@ def traits_of(meta: ObjectMeta) -> Traits | None:
     own = meta.annotations
     prefers = own.get(names.PREFERS_ANNOTATION, "")
     interference = own.get(names.INTERFERENCE_ANNOTATION, "")
-    runtime = own.get(names.EXPECTED_RUNTIME_ANNOTATION, "")
-    if not (prefers or interference or runtime):
+    expected = expected_run_time(meta)
+    if not (prefers or interference or names.EXPECTED_RUNTIME_ANNOTATION in own) and expected is None:
         return None
-    return Traits(prefers=pairs_of(prefers), interference=interference, expected_seconds=_seconds(runtime))
-
-
-def _seconds(text: str) -> int | None:
-    try:
-        duration = parse_duration(text)
-    except ValueError:
-        return None
-    return -(-duration // timedelta(seconds=1)) if duration >= timedelta(0) else None
+    return Traits(prefers=pairs_of(prefers), interference=interference, expected_seconds=expected)
 
 
 def joint_policies(meta: ObjectMeta) -> tuple[tuple[PolicySpec, ...] | None, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs import pod_rules, rules, syntax
+from kqueue.jobs import pod_rules, rules, run_times, syntax
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, LARGEST_QUORUM, GangRules, GroupProblem, ScheduleTimeouts
@@ -316,7 +316,7 @@ def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str,
 def _copied_annotations(speaker: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(speaker)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
-    found |= rules.joint_traits(speaker)
+    found |= rules.joint_traits(speaker) | run_times.expected_trait(speaker)
     if rules.placement_profile(speaker):
         found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(speaker)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")

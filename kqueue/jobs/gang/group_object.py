@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kqueue.api import names, run_names
+from kqueue.api import names, run_names, run_time_names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, whole
 from kqueue.jobs.gang.dialect import GangRules
@@ -96,7 +96,7 @@ def speaker_of(first: JSON, obj: JSON | None) -> JSON:
 _LABELS = (names.PRIORITY_CLASS_LABEL, names.MAX_EXEC_TIME_SECONDS_LABEL)
 _ANNOTATIONS = (
     *(names.ADMISSION_GATED_BY_ANNOTATION, names.PLACEMENT_PROFILE_ANNOTATION),
-    *(*names.JOINT_TRAITS, *run_names.RUN_TRAITS),
+    *(*names.JOINT_TRAITS, *run_names.RUN_TRAITS, run_time_names.EXPECTED_SECONDS_ANNOTATION),
 )
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from kqueue.api import names
 from kqueue.errors import FieldError
-from kqueue.jobs import rules, topology_request
+from kqueue.jobs import rules, run_times, topology_request
 from kqueue.jobs.fields import JSON, labels_of, mapping, text
 from kqueue.jobs.gang import batch_process, podgroup_k8s, podgroup_volcano, podgroup_x_k8s
 from kqueue.jobs.kind import GroupVersionKind, JobContext
@@ -87,6 +87,8 @@ class ReviewedGroup:
         elif not after and around.holds_quota and self.proposed(new) != self.proposed(old):
             yield FieldError(_FIELD, f"cannot change from {self.proposed(old)!r} {_HELD}", self.proposed(new))
         yield from rules.priority_change(new, old, suspended=not around.holds_quota)
+        yield from run_times.problems(new) if run_times.is_changed(new, old) else ()
+        yield from run_times.change_problems(new, old, waits=not around.holds_quota)
         if around.switches.admission_gated_by:
             yield from rules.gate_change_problems(new, old)
         yield from self.changes(new, old, around.holds_quota)
@@ -97,7 +99,11 @@ class ReviewedGroup:
 
     def may_need_quota(self, new: JSON, old: JSON) -> bool:
         """Whether it depends on the quota of the gang if this change is possible."""
-        if labels_of(new) != labels_of(old) or self.proposed(new) != self.proposed(old):
+        if (
+            labels_of(new) != labels_of(old)
+            or self.proposed(new) != self.proposed(old)
+            or run_times.is_changed(new, old)
+        ):
             return True
         return self.is_ours and mapping(new, "spec") != mapping(old, "spec")
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from kqueue.api import check_names, gang_names, kind_names, move_names, variant_names
+from kqueue.api import check_names, gang_names, kind_names, move_names, run_time_names, variant_names
 from kqueue.api import names as api_names
 from kqueue.kube import names as kube_names
 from kqueue.sandbox import names as sandbox_names
@@ -32,7 +32,17 @@ def used() -> tuple[frozenset[str], dict[Path, frozenset[str]]]:
 
 @pytest.mark.parametrize(
     "module",
-    [api_names, kind_names, check_names, gang_names, move_names, variant_names, kube_names, sandbox_names],
+    [
+        api_names,
+        kind_names,
+        check_names,
+        gang_names,
+        move_names,
+        run_time_names,
+        variant_names,
+        kube_names,
+        sandbox_names,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_every_name_of_the_reference_is_used(module: ModuleType) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.api import gang_names, move_names, names
+from kqueue.api import gang_names, move_names, names, run_time_names
 from kqueue.errors import KqueueError
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kube import names as kube_names
@@ -98,7 +98,7 @@ def test_other_names_are_left_in_peace(obj: Object) -> None:
 
 def test_every_label_and_annotation_of_ours_is_known() -> None:
     """A constant that no longer ends in _LABEL or _ANNOTATION would be warned of."""
-    every = vars(names) | vars(gang_names) | vars(move_names)
+    every = vars(names) | vars(gang_names) | vars(move_names) | vars(run_time_names)
     ours = {key: value for key, value in every.items() if key.endswith(("_LABEL", "_ANNOTATION"))}
     for key, value in ours.items():
         field = "labels" if key.endswith("_LABEL") else "annotations"

@@ -36,6 +36,7 @@ from kqueue.config.process import (
     VisibilityServerSettings,
     Webhook,
 )
+from kqueue.config.run_times import RunTimeSettings
 from kqueue.config.section import Section, refuse_any
 from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.config.tls import Tls
@@ -89,6 +90,7 @@ class Configuration(Section):
     node_classes: NodeClassSettings = NodeClassSettings()
     joint: JointPlacementSettings = JointPlacementSettings()
     decision_record: DecisionRecordSettings = DecisionRecordSettings()
+    run_times: RunTimeSettings = RunTimeSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

@@ -142,6 +142,8 @@ class Manager(Protocol):
     """Called when this process becomes the leader, before any write."""
     background: list[Callable[[], Coroutine[Any, Any, None]]]
     """Tasks that run beside the controllers while this process leads."""
+    everywhere: list[Callable[[], Coroutine[Any, Any, None]]]
+    """Tasks that run in every process, whether it leads or not; they write nothing."""
     on_configuration: list[Callable[[], Coroutine[Any, Any, None]]]
     """Called in order after queues, cohorts, flavors, topologies, checks or namespaces changed; many changes at once
     cause one call.

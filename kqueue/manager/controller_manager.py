@@ -99,6 +99,7 @@ class ControllerManager:
         """Work queues with their reconcilers; they run while this process leads."""
         self.on_lead: list[Callable[[], None]] = [self._expect_admissions]
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.everywhere: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.on_configuration: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._shared: dict[Callable[[Manager], Any], Any] = {}
         self._add_indexes()

@@ -31,6 +31,7 @@ from kqueue.controllers import (
     pod,
     queue_status,
     quota_from_capacity,
+    run_times,
     second_pass,
     switched_off,
     topology_ungater,
@@ -55,6 +56,7 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         node_classes.setup,
         quota_from_capacity.setup,
         budgets.setup,
+        run_times.setup,
     ),
     "topology": (topology_ungater.setup, gate_sweeper.setup, node_health.setup),
     "jobs": (

@@ -278,6 +278,7 @@ class Operator:
                     "events": self.manager.event_recorder.run,
                     "gauges": self._keep_gauges,
                 }
+                beside |= {f"everywhere {number}": part for number, part in enumerate(self.manager.everywhere)}
                 for name, part in beside.items():
                     tasks.create_task(self.supervisor.run(name, part))
                 tasks.create_task(self.leadership.compete(sync=self._sync, lead=self._lead, succeed=self._succeed))

@@ -146,6 +146,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
      lambda r: r.resource in ("jobs/finalizers", "pods/finalizers", "podgroups/finalizers") and r.verb == "update"),
     ("read again before a gang ends for the lack of its group object",
      lambda r: (r.resource, r.verb) == ("podgroups", "get")),
+    ("written when a workload has finished, and seconds have passed",
+     lambda r: r.resource == "configmaps" and r.account != "kqueue-uninstall" and r.verb in ("create", "patch")),
     ("certificates are renewed after months", lambda r: (r.resource, r.verb) == ("secrets", "patch")),
     ("the same event again, ten seconds later", lambda r: (r.resource, r.verb) == ("events", "patch")),
     ("finalizers are taken off AdmissionChecks, and gates off templates of suspended Jobs, where there are any",

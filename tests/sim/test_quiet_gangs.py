@@ -29,6 +29,7 @@ from tests.sim.test_gang_deadlines import set_gangs
 from tests.sim.world import World, simulated
 
 SERVICES = GroupVersionResource("", "v1", "services")
+NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 HOUR = 3_600
 FOREVER = 1_000 * LONG
 TOLD = 600
@@ -154,6 +155,8 @@ async def crowded(gangs: int) -> AsyncIterator[World]:
     """A world of so many gangs, each of which has met its fate and changes no more."""
     dialects = (*LABELS_AND_OBJECTS, batch_process.FRAMEWORK)
     async with simulated(tenancy=crowd(gangs), gangs=dialects) as world:
+        ours_too = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": world.configured.namespace}}
+        await world.api.create(NAMESPACES, ours_too)
         await set_gangs(
             world,
             reject_percentage=100,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kqueue.sandbox.api import JOB_SETS, JOBS, PODS
+from kqueue.sandbox.api import JOB_SETS, JOBS, PODS, GroupVersionResource
 from kqueue.state.waiting import cause_of
 from tests.readings import failing
 from tests.sim import invariants
@@ -149,6 +149,8 @@ async def test_a_quiet_world_makes_no_writes() -> None:
 async def test_a_controller_that_starts_anew_writes_nothing_when_nothing_has_changed() -> None:
     """Jobs, a JobSet and groups of pods have ended, run, wait for room, can never fit, are on hold, are malformed."""
     async with simulated(job_sets=True, pods=True) as world:
+        ours_too = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": world.configured.namespace}}
+        await world.api.create(GroupVersionResource("", "v1", "namespaces"), ours_too)
         await world.api.create(JOB_SETS, low(), namespace=NAMESPACE)
         groups = [
             [member(f"{name}-{rank}", rank=rank, group=name) for rank in range(PODS_OF_GROUP)]
@@ -167,7 +169,7 @@ async def test_a_controller_that_starts_anew_writes_nothing_when_nothing_has_cha
         await world.submit(job("malformed", queue="nowhere"))
         await world.api.patch(CLUSTER_QUEUES, "even", {"spec": {"stopPolicy": "Hold"}})
         await world.submit(job("held", queue="even"))
-        await world.pass_time(60)
+        await world.pass_time(60 + world.configured.run_times.interval.total_seconds())
         before = world.history.changes
         world.kill_controller()
         fresh = world.start_controller()

@@ -16,6 +16,7 @@ import typer
 import yaml
 
 from kqueue import __version__
+from kqueue.api.run_time_names import RUN_TIMES_CONFIG_MAP
 from kqueue.cli.app import build
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
@@ -828,3 +829,12 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+@pytest.mark.parametrize(("settings", "there"), [({}, True), ({"runTimes": {"learn": False}}, False)])
+def test_learned_run_times_need_rights_on_one_config_map(settings: Object, there: bool) -> None:
+    made = objects({"configuration": settings})
+    rules = [rule for o in made if o["kind"] == "Role" for rule in o["rules"] if rule["resources"] == ["configmaps"]]
+    ours = [rule for rule in rules if rule.get("resourceNames") == [RUN_TIMES_CONFIG_MAP]]
+    assert [sorted(rule["verbs"]) for rule in ours] == ([["create", "get", "patch"]] if there else [])
+    assert any("run-times" in o["metadata"]["name"] for o in made if o["kind"] == "RoleBinding") is there

@@ -338,6 +338,18 @@ def test_values_are_read() -> None:
                 ({"takeOverSchedulers": [""]}, "takeOverSchedulers[0]", "a scheduler's name"),
             )
         ),
+        *(
+            pytest.param({"runTimes": settings}, f"runTimes.{path}", want, id=f"run-times-{number}")
+            for number, (settings, path, want) in enumerate(
+                (
+                    ({"learn": "x"}, "learn", "true or false"),
+                    ({"maxGroups": 9}, "maxGroups", "at least 10"),
+                    ({"maxGroups": 5001}, "maxGroups", "at most 5000"),
+                    ({"interval": "59s"}, "interval", "from 1m to 1h"),
+                    ({"interval": "61m"}, "interval", "from 1m to 1h"),
+                )
+            )
+        ),
         pytest.param({"nodeClasses": {"manageTaints": "x"}}, "nodeClasses.manageTaints", "true or false", id="taints"),
     ],
 )

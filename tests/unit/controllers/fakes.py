@@ -232,7 +232,7 @@ class FakeClient(Client):
     ) -> Json:
         """Merge the patch; of a status patch only the status counts, of any other all but the status.
 
-        Of server-side apply it knows conditions, which are merged by their type.
+        Of server-side apply it knows conditions, which are merged by their type, and objects without lists.
         """
         applies = content_type is PatchType.APPLY
         assert not dry_run
@@ -292,6 +292,9 @@ class FakeClient(Client):
         return obj
 
     def _applied(self, call: Call) -> Json:
+        if not call.subresource:
+            found = self._objects.get((call.resource, call.key))
+            return self._store(call.resource, call.key, found, apply_merge_patch(found or {}, call.body))
         old = self._existing(call)
         assert call.body["status"].keys() == {"conditions"}
         if call.body["metadata"].get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:

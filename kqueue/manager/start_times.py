@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kqueue.api.wire import kueue as wire
-from kqueue.core.future.run_time import NOT_KNOWN, RunTime, RunTimeSource
+from kqueue.controllers.run_times import make_run_times
 from kqueue.manager import rules
 from kqueue.manager.explaining import Sources
 from kqueue.scheduling.future.process import StartTimesProcess
@@ -17,15 +16,6 @@ if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
 
 
-def promised(obj: wire.Workload) -> RunTime:
-    """Return the run time that the maximum execution time of a Workload allows, without its past runs."""
-    limit = obj.spec.maximum_execution_time_seconds
-    if limit is None:
-        return NOT_KNOWN
-    left = max(1, limit - max(0, obj.status.accumulated_past_execution_time_seconds or 0))
-    return RunTime(p50=left, p90=left, promised=left, source=RunTimeSource.PROMISED)
-
-
 def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartQuestions:
     """Return what reads questions for start times from the state of this process."""
     settings = rules.loop_settings(operator.config, operator.timings)
@@ -34,7 +24,7 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         planning=sources.planning,
         pending=pending,
         held_back=sources.held_back,
-        run_time_of=promised,
+        run_time_of=operator.manager.shared(make_run_times).of,
         rules=DrainRules(order=settings.order, looks=settings.looks),
     )
 

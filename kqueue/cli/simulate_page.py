@@ -15,6 +15,7 @@ from kqueue.cli.explain_page import (
     what_if_lines,
     workload_words,
 )
+from kqueue.cli.start_lines import start_sentences
 
 JSON = Mapping[str, Any]
 _GOOD, _BAD, _HEAD, _DIM = "green", "red", "bold", "dim"
@@ -59,8 +60,8 @@ def _line(one: JSON, run: JSON) -> str:
         said += f" of {run['preempts']} workload{'s' if run['preempts'] != 1 else ''}"
     elif "message" in run:
         said += f": {run['message']}"
-    when = run.get("startTime") or {}
-    said += f"; starts {when['message']}" if "message" in when else ""
+    when = next(start_sentences(run.get("startTime") or {}), "")
+    said += f"; start {when}" if when else ""
     return f"{one['object']}{copies} {said}"
 
 
@@ -97,6 +98,8 @@ def _waits(one: JSON, run: JSON) -> Iterator[PageLine]:
     yield PageLine(f"LocalQueue {one['localQueue'] or '(none)'}, ClusterQueue {one['clusterQueue'] or '(none)'}", 1)
     if one["waitingAhead"]:
         yield PageLine(f"{one['waitingAhead']} workloads of the ClusterQueue are tried before it", 1)
+    for sentence in start_sentences(run.get("startTime") or {}):
+        yield PageLine(f"start {sentence}" if sentence.startswith(("at ", "between ", "not known")) else sentence, 1)
     for held in one.get("heldBackBy") or ():
         yield from held_back_lines(held)
     blockers, flavors = run.get("blockers") or (), run.get("flavors") or ()

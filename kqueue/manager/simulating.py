@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kqueue.api import names
+from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.simulation import SimulationSpec
 from kqueue.clock import utc_text
 from kqueue.controllers.resources import read_resource, resource_of
+from kqueue.controllers.run_times import make_run_times
 from kqueue.controllers.topology_levels import watch_levels
+from kqueue.core.future.question import WaitingWorkload
+from kqueue.core.workload import Head
 from kqueue.errors import ApiError, ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.isolation import isolated_logged
 from kqueue.jobs import rules
@@ -37,6 +41,7 @@ from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.simulation import Creatable, Drafts, SimulationView
+from kqueue.visibility.start_times import StartTimeViews
 from kqueue.visibility.what_if import WhatIfView
 from webhooks import workloads
 from webhooks.review import Request, RequestUser, ReviewResult, refusal
@@ -51,9 +56,20 @@ _SERVER_FIELDS = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFie
 _log = structlog.get_logger(__name__)
 
 
-def make_simulations(operator: Operator) -> SimulationView:
-    """Return the view that says what would become of manifests."""
-    return SimulationView(make_prospects(operator), ManifestDrafter(operator))
+def make_simulations(operator: Operator, starts: StartTimeViews) -> SimulationView:
+    """Return the view that says what would become of manifests, and when those that wait would start."""
+    run_times = operator.manager.shared(make_run_times)
+
+    async def start_times(
+        asked: AuthorizedQuestion, copies: Sequence[tuple[wire.Workload, Head]]
+    ) -> Mapping[str, JSON]:
+        added = [
+            WaitingWorkload(head=head, run_time=run_times.of(obj), shape=f"asked/{obj.metadata.uid}")
+            for obj, head in copies
+        ]
+        return await starts.of_added(asked, added)
+
+    return SimulationView(make_prospects(operator), ManifestDrafter(operator), start_times=start_times)
 
 
 def make_what_ifs(operator: Operator) -> WhatIfView:

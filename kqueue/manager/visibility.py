@@ -132,7 +132,7 @@ def catalog_of(operator: Operator) -> Catalog:
     )
     for posted, view in (
         (placement, make_placements(operator).view),
-        (simulation, make_simulations(operator).view),
+        (simulation, make_simulations(operator, starts).view),
         (what_if, make_what_ifs(operator).view),
     ):
         catalog.add(

@@ -87,8 +87,11 @@ class Drafter(Protocol):
         ...
 
 
-StartTimes = Callable[[Sequence[Head]], Awaitable[Mapping[str, JSON]]]
-"""Returns the start times of waiting heads, by UID, as the field `startTime` shows them; a missing one is not known."""
+StartTimes = Callable[[AuthorizedQuestion, Sequence[tuple[wire.Workload, Head]]], Awaitable[Mapping[str, JSON]]]
+"""Returns the start times of heads of Workloads that do not exist, if all of them were created now.
+
+By UID, as the field `startTime` of explanations has them; a missing one is not known.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,7 +164,7 @@ class SimulationView:
             planned = [self._made(n, draft) for n, draft in enumerate(_copied(drafts.workloads, spec.copies))]
             async with self._turns.turn():
                 as_of = await _Course(self._prospects, planned, PlanningBudget(self._clock, self._plan_seconds)).run()
-            times = await self._times(planned)
+            times = await self._times(asked, planned)
             audience = await _audience(asked, planned)
             return _Answer(self._prospects, audience, times).shown(asked.namespace, as_of, drafts, planned)
 
@@ -170,9 +173,14 @@ class SimulationView:
         obj = workload_of(draft, number, self._clock.now())
         return _Planned(draft=draft, obj=obj, queue=self._prospects.cluster_queue(obj))
 
-    async def _times(self, planned: Sequence[_Planned]) -> Mapping[str, JSON]:
-        waiting = [p.head for p in planned if p.head is not None and any(run.start == "Later" for run in p.runs)]
-        return await self._start_times(waiting) if self._start_times is not None and waiting else {}
+    async def _times(self, asked: AuthorizedQuestion, planned: Sequence[_Planned]) -> Mapping[str, JSON]:
+        """Return the start times of all copies, if one of them waits."""
+        if self._start_times is None or not any(run.start == "Later" for one in planned for run in one.runs):
+            return {}
+        copies = [
+            (one.obj, copy) for one in planned if one.head is not None for copy in _copies(one.head, one.draft.copies)
+        ]
+        return await self._start_times(asked, copies)
 
 
 def workload_of(draft: DraftWorkload, number: int, now: datetime) -> wire.Workload:
@@ -296,7 +304,13 @@ class _Course:
 def _copies(head: Head, copies: int) -> Iterator[Head]:
     """Yield the head as often as its workload is copied, each with a key and UID of its own."""
     for number in range(copies):
-        yield dataclasses.replace(head, key=f"{head.key}/{number}", uid=f"{head.uid}/{number}") if number else head
+        key, uid = copy_uid(head.key, number), copy_uid(head.uid, number)
+        yield dataclasses.replace(head, key=key, uid=uid) if number else head
+
+
+def copy_uid(uid: str, number: int) -> str:
+    """Return the UID, or the key, of a copy; 0: the first one."""
+    return f"{uid}/{number}" if number else uid
 
 
 def _in_turns(planned: Sequence[_Planned]) -> list[_Planned]:
@@ -455,8 +469,10 @@ class _Answer:
         if run.search is not None:
             shown["wouldStartIf"] = [self._change(found) for found in run.search.found]
             shown["search"] = explained.search(run.search, stopped=run.stopped)
-        if one.head is not None and one.head.uid in self.times and run.start == "Later":
-            shown["startTime"] = self.times[one.head.uid]
+        if one.head is not None and run.start == "Later":
+            first = copy_uid(one.head.uid, sum(each.copies for each in one.runs[: one.runs.index(run)]))
+            if first in self.times:
+                shown["startTime"] = self.times[first]
         return shown
 
     def _change(self, found: Any) -> JSON:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -28,6 +28,21 @@ from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.sources import Known, PlanningSource
 from kqueue.visibility.workload_state import Hindrance
+
+
+def with_added(question: StartQuestion, added: Sequence[WaitingWorkload]) -> StartQuestion:
+    """Return the question with further workloads, each behind those of its ClusterQueue with no lower priority.
+
+    Workloads of a ClusterQueue without a line, which admits nothing now, are left out.
+    """
+    lines: list[Line] = []
+    for line in question.lines:
+        workloads = list(line.workloads)
+        for one in (one for one in added if one.head.queue == line.queue):
+            behind = (n for n, other in enumerate(workloads) if other.head.priority < one.head.priority)
+            workloads.insert(next(behind, len(workloads)), one)
+        lines.append(replace(line, workloads=tuple(workloads)))
+    return replace(question, lines=tuple(lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -20,7 +20,7 @@ import structlog
 
 from kqueue.clock import Clock, utc_text
 from kqueue.core.future.drain import NoStart, NotPlanned
-from kqueue.core.future.question import StartQuestion
+from kqueue.core.future.question import StartQuestion, WaitingWorkload
 from kqueue.core.future.start_times import Assumptions, StartsFailedError, StartTimes
 from kqueue.core.mention import Mention
 from kqueue.isolation import isolated
@@ -29,7 +29,7 @@ from kqueue.runtime.store import object_key
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion, View
-from kqueue.visibility.start_question import StartQuestions
+from kqueue.visibility.start_question import StartQuestions, with_added
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +38,10 @@ RENEWED_AFTER, KEPT_FOR = 30.0, 120.0
 """Seconds after which an answer is computed anew when somebody asks, and for which it is given meanwhile."""
 _FIRST_WAIT = 2.0
 """Seconds for which an answer waits for start times that are not known yet."""
+_ADDED_WAIT = 8.0
+"""Seconds for which an answer about workloads that do not exist waits for their start times."""
+_REST = 4
+"""After start times of workloads that do not exist the child process rests so many times as long as they took."""
 _IDLE_SECONDS = 600.0
 """The time without a question after which the child process ends, which holds a copy of the state."""
 
@@ -94,6 +98,35 @@ class StartTimesSource:
         self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
         self._work: asyncio.Task[None] | None = None
         self._idle: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        """Held while a question is read and answered."""
+        self._added: asyncio.Task[None] | None = None
+        self._rests_until = clock.monotonic()
+
+    async def of_added(self, added: Sequence[WaitingWorkload]) -> StartAnswer | NoAnswer:
+        """Return the start times that workloads would have which do not exist, beside all that wait.
+
+        There is one such question at a time, with a rest behind it, so that questions of tenants take a fifth of a core
+        at most.
+        """
+        now = self._asked_at = self._clock.monotonic()
+        if self._added is not None or now < self._rests_until:
+            return NoAnswer("start times are computed for other questions; ask again in some seconds")
+        found: list[StartAnswer | NoAnswer] = []
+        self._added = asyncio.get_running_loop().create_task(self._compute_added(added, found), name="start times")
+        self._wake_idle()
+        with contextlib.suppress(TimeoutError):
+            await within(self._clock, _ADDED_WAIT, _wait_for(self._added))
+        return found[0] if found else NoAnswer(f"start times take longer than {_ADDED_WAIT:.0f} s to compute")
+
+    async def _compute_added(self, added: Sequence[WaitingWorkload], found: list[StartAnswer | NoAnswer]) -> None:
+        began = self._clock.monotonic()
+        with isolated() as work:
+            found.append(await self._computed(added))
+        now = self._clock.monotonic()
+        self._added, self._rests_until = None, now + _REST * (now - began)
+        if work.error is not None:
+            found.append(NoAnswer(f"start times are not known: {work.error}"))
 
     async def current(self) -> StartAnswer | NoAnswer:
         """Return start times that are not older than two minutes; older than 30 seconds, they are renewed meanwhile.
@@ -118,8 +151,12 @@ class StartTimesSource:
         if self._work is None and now - self._begun_at >= RENEWED_AFTER:
             self._begun_at = now
             self._work = asyncio.get_running_loop().create_task(self._compute(), name="start times")
-            if self._idle is None:
-                self._idle = asyncio.get_running_loop().create_task(self._end_when_idle(), name="start times are idle")
+            self._wake_idle()
+
+    def _wake_idle(self) -> None:
+        """Watch for the end of questions, after which the child process ends."""
+        if self._idle is None:
+            self._idle = asyncio.get_running_loop().create_task(self._end_when_idle(), name="start times are idle")
 
     async def _compute(self) -> None:
         with isolated() as work:
@@ -135,10 +172,13 @@ class StartTimesSource:
             exc_info=None if known else work.error,
         )
 
-    async def _computed(self) -> StartAnswer:
-        at = self._clock.now()
-        question, keys = await self._questions.read(at, RequestPace(self._clock))
-        found = await self._computer.ask(question)
+    async def _computed(self, added: Sequence[WaitingWorkload] = ()) -> StartAnswer:
+        async with self._turn:
+            at = self._clock.now()
+            question, keys = await self._questions.read(at, RequestPace(self._clock))
+            if added:
+                question = with_added(question, added)
+            found = await self._computer.ask(question)
         return StartAnswer(
             at=at,
             computed=self._clock.monotonic(),
@@ -149,17 +189,19 @@ class StartTimesSource:
         )
 
     async def _end_when_idle(self) -> None:
-        while (left := self._asked_at + _IDLE_SECONDS - self._clock.monotonic()) > 0 or self._work is not None:
+        while (left := self._asked_at + _IDLE_SECONDS - self._clock.monotonic()) > 0 or (
+            self._work or self._added
+        ) is not None:
             await self._clock.sleep(max(left, 1.0))
         self._idle = None
         await self._computer.stop()
 
     async def stop(self) -> None:
         """End what is under way."""
-        for task in (self._work, self._idle):
+        for task in (self._work, self._added, self._idle):
             if task is not None:
                 task.cancel()
-        self._work = self._idle = None
+        self._work = self._added = self._idle = None
         await self._computer.stop()
 
 
@@ -199,6 +241,15 @@ class StartTimeViews:
             "items": items,
             "hidden": hidden if not asked.namespace else 0,
         }
+
+    async def of_added(self, asked: AuthorizedQuestion, added: Sequence[WaitingWorkload]) -> Mapping[str, JSON]:
+        """Return the start times of workloads that do not exist, by UID, as explanations have them."""
+        answer, may = await self._source.of_added(added), _Reader(asked)
+        uids = [one.head.uid for one in added]
+        if isinstance(answer, NoAnswer):
+            return {uid: {"known": False, "message": answer.message} for uid in uids}
+        head = _head(answer)
+        return {uid: {**await shown_start(uid, answer, may), **head} for uid in uids if uid in answer.found.of}
 
     async def stop(self) -> None:
         """End what computes start times."""

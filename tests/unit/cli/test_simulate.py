@@ -44,7 +44,7 @@ LATER = {
     "start": "Later",
     "copies": 1,
     "message": "8 cpu of flavor gpu asked, 4 free",
-    "startTime": {"message": "between 12:00 and 13:00"},
+    "startTime": {"p50": "12:00", "p90": "13:00"},
     "blockers": [{"kind": "Quota", "flavor": "gpu", "message": "short"}],
     "flavors": [{"podSets": ["main"], "flavor": "gpu", "fits": False}],
     "wouldStartIf": [{"if": "pod set main had 2 pods instead of 4", "then": {**THEN, "placement": []}}],
@@ -159,7 +159,7 @@ def test_the_page_has_a_line_for_each_run_and_then_the_details() -> None:
         "Job train (2 of 3 copies) starts now: ClusterQueue team, main on gpu, in 1 of rack, borrowing 3 cpu of gpu"
         in lines
     )
-    assert any(line.endswith("asked, 4 free; starts between 12:00 and 13:00") for line in lines)
+    assert any(line.endswith("asked, 4 free; start between 12:00 (p50) and 13:00 (p90)") for line in lines)
     assert {"b0/r1: 4", "and 2 more domains", "2 workloads of the ClusterQueue are tried before it"} <= set(lines)
     assert "1. pod set main had 2 pods instead of 4" in lines
 

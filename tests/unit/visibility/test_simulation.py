@@ -194,21 +194,30 @@ async def test_a_question_that_takes_too_long_says_how_far_it_came() -> None:
 
 
 async def test_start_times_are_those_of_the_manager() -> None:
-    """Asked only about workloads that wait."""
+    """The manager is asked about all copies where one waits, and the answer has the first one that does."""
     world = Scheduled()
     world.sync()
     asked: list[str] = []
 
-    async def times(heads: Sequence[Any]) -> Mapping[str, JSON]:
-        asked.extend(head.key for head in heads)
-        return {head.uid: {"message": "at noon"} for head in heads}
+    async def times(_: AuthorizedQuestion, copies: Sequence[tuple[Any, Any]]) -> Mapping[str, JSON]:
+        asked.extend(head.key for _, head in copies)
+        return {head.uid: {"p50": head.key} for _, head in copies}
 
     try:
         view = view_of(world, start_times=times)
         world.add(make_workload("b", status=reserved(cpus=6)))
         answer = await simulated(view, make_workload(cpus=3), make_workload("other", cpus=3))
-        assert answer["workloads"][1]["results"][0]["startTime"] == {"message": "at noon"}
-        assert asked == ["ns/#0001"]
+        assert answer["workloads"][1]["results"][0]["startTime"] == {"p50": "ns/#0001"}
+        assert asked == ["ns/#0000", "ns/#0001"]
+        asked.clear()
+        answer = await simulated(view, make_workload(cpus=1), copies=9)
+        now, later = answer["workloads"][0]["results"]
+        assert (now["start"], later["start"], "startTime" in now) == ("Now", "Later", False)
+        assert later["startTime"] == {"p50": f"ns/#0000/{now['copies']}"}
+        assert len(asked) == 9
+        asked.clear()
+        await simulated(view, make_workload(cpus=1))
+        assert asked == []
     finally:
         await world.close()
 

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
-import pytest
+import msgspec
 
 from kqueue.api.wire import kueue as wire
-from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import utc_text
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
-from kqueue.core.future.question import StartQuestion
+from kqueue.core.future.question import StartQuestion, WaitingWorkload
+from kqueue.core.future.run_time import NOT_KNOWN, RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartsFailedError, StartTimes, start_times
-from kqueue.manager.start_times import promised
+from kqueue.state.run_times import RunTimes
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.start_question import DrainRules, StartQuestions
@@ -82,7 +82,7 @@ class Cluster:
             planning=planning_of(world),
             pending=pending,
             held_back=lambda _workload: (),
-            run_time_of=promised,
+            run_time_of=RunTimes(None, world.clock.now).of,
             rules=DrainRules(),
         )
         self.source = StartTimesSource(questions, self.computer, clock=world.clock)
@@ -195,22 +195,64 @@ async def test_an_explanation_has_the_start_time() -> None:
     assert await view(question("ns", "runs")) == {"running": {}}
 
 
-@pytest.mark.parametrize(
-    ("limit", "past", "left"),
-    [
-        pytest.param(None, None, None, id="no limit"),
-        pytest.param(60, None, 60, id="never ran"),
-        pytest.param(60, 45, 15, id="ran before"),
-        pytest.param(60, 90, 1, id="ran for longer than the limit"),
-        pytest.param(60, -5, 60, id="a status that another client has damaged"),
-    ],
-)
-def test_a_promise_is_the_maximum_execution_time(limit: int | None, past: int | None, left: int | None) -> None:
-    """Past runs count."""
-    obj = wire.Workload(
-        metadata=ObjectMeta(name="a", namespace="ns"),
-        spec=wire.WorkloadSpec(maximum_execution_time_seconds=limit),
-        status=wire.WorkloadStatus(accumulated_past_execution_time_seconds=past),
-    )
-    found = promised(obj)
-    assert (found.p50, found.p90, found.promised) == (left, left, left)
+# --- workloads that do not exist --------------------------------------------------------------------------------------
+
+
+def added(cluster: Cluster, *names: str, priority: int = 0, run_time: RunTime = NOT_KNOWN) -> list[WaitingWorkload]:
+    """Workloads of ten cpus that nobody has created."""
+    heads = planning_of(cluster.world).heads
+    objs = [msgspec.convert(make_workload(name, cpus=10, priority=priority), wire.Workload) for name in names]
+    made = [heads.make(obj, None, queue="team", now=cluster.world.clock.now()) for obj in objs]
+    return [WaitingWorkload(head=head, run_time=run_time, shape="asked") for head in made]
+
+
+async def asked_about(cluster: Cluster, some: list[WaitingWorkload]) -> list[JSON]:
+    """The start times of workloads that nobody has created, in their order."""
+    found = await cluster.views.of_added(question(), some)
+    return [dict(found[one.head.uid]) for one in some]
+
+
+async def test_what_does_not_exist_waits_behind_all_of_its_priority() -> None:
+    """Run times of all that wait ahead count; a higher priority goes ahead of them."""
+    cluster = Cluster()
+    minute = RunTime(p50=60, p90=60, source=RunTimeSource.EXPECTED)
+
+    (behind,) = await asked_about(cluster, added(cluster, "behind"))
+    assert (behind["known"], behind["reason"]) == (False, "UnknownRunTimes")
+    await cluster.world.clock.advance(60)
+    first, second = await asked_about(cluster, added(cluster, "one", "two", priority=9, run_time=minute))
+
+    assert second["p50Seconds"] == first["p50Seconds"] + 60
+    assert first["after"] == {"workloads": ["ns/runs"], "others": 0}
+    assert [one["metadata"]["name"] for one in (await cluster.every())["items"]] == ["first", "second", "third"]
+
+
+async def test_questions_about_what_does_not_exist_take_turns() -> None:
+    """A second one is told to ask again, also while the process rests; one that fails says why."""
+    cluster = Cluster()
+    cluster.computer.gate = asyncio.Event()
+    first = asyncio.ensure_future(asked_about(cluster, added(cluster, "one")))
+    await cluster.world.clock.advance(1)
+    (busy,) = await asked_about(cluster, added(cluster, "two"))
+    assert busy == {
+        "known": False,
+        "message": "start times are computed for other questions; ask again in some seconds",
+    }
+    cluster.computer.gate.set()
+    assert (await first)[0]["reason"] == "UnknownRunTimes"
+
+    assert (await asked_about(cluster, added(cluster, "two"))) == [busy]
+    await cluster.world.clock.advance(60)
+    cluster.computer.failure = "it died"
+    assert (await asked_about(cluster, added(cluster, "two")))[0]["message"] == "start times are not known: it died"
+    assert len(cluster.computer.asked) == 2
+
+
+async def test_start_times_that_take_long_are_not_waited_for() -> None:
+    """The answer about the workload itself is not held up for longer."""
+    cluster = Cluster()
+    cluster.computer.gate = asyncio.Event()
+    asking = asyncio.ensure_future(asked_about(cluster, added(cluster, "one")))
+    await cluster.world.clock.advance(10)
+    assert (await asking)[0]["message"] == "start times take longer than 8 s to compute"
+    await cluster.source.stop()

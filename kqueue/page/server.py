@@ -70,7 +70,7 @@ class PageServer:
 
     @property
     def address(self) -> str:
-        """The address with the key: whoever has it has the rights of the page's user."""
+        """The address with the key, which gives the rights of the page's user."""
         return f"http://{LOOPBACK}:{self.port}/?{_KEY}={self._key}"
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ JSON = dict[str, Any]
 Line = tuple[str, int, str]
 """A line of an explanation: text, depth of its indentation, style."""
 MOST_WORKLOADS = 20_000
-"""Workloads in one answer; the newest are left out beyond it, and their number is told."""
+"""Workloads in one answer; the answer leaves out the newest beyond it, and has their number."""
 _API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
 
 

@@ -79,7 +79,7 @@ def test_keys_lead_everywhere(desk: Desk, page: Page) -> None:
 
 
 def test_a_host_is_picked_by_mouse_and_by_keys(desk: Desk, page: Page) -> None:
-    """The picked host is told in words with its holder, and is part of the address."""
+    """The page names the picked host and its holder in words, and the address has the host."""
     filled(desk)
     desk.open(page, "#/topology/dc")
     canvas = page.get_by_role("img", name="Map of flavor gpu")

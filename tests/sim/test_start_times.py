@@ -1,4 +1,4 @@
-"""Start times come true: in worlds whose jobs run as long as they promise, nothing starts later than it was told.
+"""Start times hold: in worlds whose jobs run as long as they promise, no workload starts later than its start time.
 
 Worlds are drawn from a seed.  Nothing arrives and nothing is changed after the question, so a start after p90 has no
 cause: it is a failure.

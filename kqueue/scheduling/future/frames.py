@@ -50,7 +50,7 @@ class WaitFacts:
 
 
 @value(kw_only=True)
-class RunFacts:
+class SentRun:
     """A `WorkloadRun` without the head of `waits_as`."""
 
     run_time: RunTime
@@ -70,7 +70,7 @@ class WaitingPart:
 class RunningPart:
     """Some running workloads, by UID."""
 
-    of: Mapping[str, RunFacts]
+    of: Mapping[str, SentRun]
 
 
 @value(kw_only=True)
@@ -185,9 +185,9 @@ class StartMessages:
         )
 
 
-def _facts(running: WorkloadRun) -> RunFacts:
+def _facts(running: WorkloadRun) -> SentRun:
     waits_as = WaitFacts.of(running.waits_as) if running.waits_as is not None else None
-    return RunFacts(run_time=running.run_time, elapsed=running.elapsed, waits_as=waits_as)
+    return SentRun(run_time=running.run_time, elapsed=running.elapsed, waits_as=waits_as)
 
 
 class StartAssembly:
@@ -198,7 +198,7 @@ class StartAssembly:
         self._state = Assembly()
         self._snapshot = Snapshot(queues={}, nodes={}, flavors={}, topologies={})
         self._waiting: dict[str, list[WaitFacts]] = {}
-        self._running: dict[str, RunFacts] = {}
+        self._running: dict[str, SentRun] = {}
 
     def take(self, message: object) -> tuple[StartsAsked, StartQuestion] | StartsFailed | None:
         """Take a message; return the question that it completes.

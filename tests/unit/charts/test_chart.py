@@ -212,8 +212,10 @@ def test_names_follow_the_override_and_fit_each_other(values: Object, name: str)
         "explanations-viewer-role",
         "gangs-viewer-role",
         "quotas-viewer-role",
+        "simulations-role",
         "starttimes-viewer-role",
         "summaries-viewer-role",
+        "whatifs-role",
         "metrics-reader",
     )
     assert left == {f"kqueue-{role}" for role in roles}

@@ -10,6 +10,8 @@ from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import DAY, DrainBounds
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import start_times
+from kqueue.core.lost_work import RunLimits
+from kqueue.core.preemption import Rules
 from kqueue.core.workload import Head, Preempts, Snapshot
 from tests.builders import START, make_head, make_queue, make_snapshot, make_view
 from tests.unit.core.future.worlds import Times, ask, starts, waits
@@ -136,9 +138,10 @@ def test_a_protected_workload_is_preempted_when_its_minimum_run_time_is_over() -
         specs=[make_queue("team", preempts_own=Preempts.LOWER_PRIORITY, minimum_runtime=40)],
         topologies={"gpu": make_view((1, 1, 4))},
     )
+    rules = Rules(now=START, limits=RunLimits(minimum={"team": timedelta(seconds=40)}))
     line = [waits(make_head("low", age=5), 100), waits(make_head("urgent", priority=9, age=1), 50)]
     # the lower one is ahead in its line, so it starts first and is protected from then on
-    assert starts(snapshot, [], line) == {"low": (0, 0), "urgent": (40, 40)}
+    assert starts(snapshot, [], line, rules=rules) == {"low": (0, 0), "urgent": (40, 40)}
 
 
 def test_an_unknown_run_time_takes_the_start_times_behind_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -39,6 +40,7 @@ from kqueue.jobs.registry import declared_for
 from kqueue.kinds import FRAMEWORKS, POD, GroupKind
 from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects
+from kqueue.state.run_times import RunTimes
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.simulation import Creatable, Drafts, SimulationView
 from kqueue.visibility.start_times import StartTimeViews
@@ -56,20 +58,31 @@ _SERVER_FIELDS = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFie
 _log = structlog.get_logger(__name__)
 
 
-def make_simulations(operator: Operator, starts: StartTimeViews) -> SimulationView:
-    """Return the view that says what would become of manifests, and when those that wait would start."""
-    run_times = operator.manager.shared(make_run_times)
+def make_simulations(operator: Operator, starts: StartTimeViews | None) -> SimulationView:
+    """Return the view that says what would become of manifests, and when those that wait would start.
 
-    async def start_times(
-        asked: AuthorizedQuestion, copies: Sequence[tuple[wire.Workload, Head]]
-    ) -> Mapping[str, JSON]:
-        added = [
-            WaitingWorkload(head=head, run_time=run_times.of(obj), shape=f"asked/{obj.metadata.uid}")
-            for obj, head in copies
-        ]
-        return await starts.of_added(asked, added)
+    `starts` None: answers have no start times.
+    """
+    return SimulationView(
+        make_prospects(operator),
+        ManifestDrafter(operator),
+        start_times=partial(_start_times, operator.manager.shared(make_run_times), starts)
+        if starts is not None
+        else None,
+    )
 
-    return SimulationView(make_prospects(operator), ManifestDrafter(operator), start_times=start_times)
+
+async def _start_times(
+    run_times: RunTimes,
+    starts: StartTimeViews,
+    asked: AuthorizedQuestion,
+    copies: Sequence[tuple[wire.Workload, Head]],
+) -> Mapping[str, JSON]:
+    added = [
+        WaitingWorkload(head=head, run_time=run_times.of(obj), shape=f"asked/{obj.metadata.uid}")
+        for obj, head in copies
+    ]
+    return await starts.of_added(asked, added)
 
 
 def make_what_ifs(operator: Operator) -> WhatIfView:

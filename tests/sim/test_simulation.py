@@ -33,7 +33,7 @@ async def asked(world: World, manifest: Object) -> Object:
         return True
 
     assert world.controller is not None
-    view = make_simulations(world.controller.operator)
+    view = make_simulations(world.controller.operator, None)
     body = msgspec.json.encode({"spec": {"manifests": [manifest]}})
     found = await view.view(
         AuthorizedQuestion(namespace=NAMESPACE, name="", params={}, body=body, reads=allowed, creates=allowed)

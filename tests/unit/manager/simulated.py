@@ -34,7 +34,7 @@ class Simulated:
     """ClusterQueue `team` with ten cpus behind LocalQueue `main` of namespace `ns`."""
 
     def __init__(self, operator: Operator) -> None:
-        self.operator, self.view = operator, make_simulations(operator)
+        self.operator, self.view = operator, make_simulations(operator, None)
         self.readable, self.creatable = {"ns"}, True
         self.answers = asyncio.Event()
         """Set while the API server answers questions about rights."""

@@ -31,9 +31,11 @@ def desk() -> Iterator[Desk]:
         yield Desk(server, answers)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def chromium() -> Iterator[Browser]:
-    """One browser for the tests of a file."""
+    """A browser of its own for each test: between the tests of a longer life the driver's event loop would be the running
+    one, and asynchronous tests of the same process would fail.
+    """
     with sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=needed.chromium(), args=["--no-sandbox"])
         yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -55,20 +55,22 @@ class Desk:
 def serving(answers: Answers) -> Iterator[PageServer]:
     """Run the server on a loop in another thread, because the browser's driver blocks this one."""
     server = PageServer(cast("ClusterViews", answers), clock=SystemClock())
-    loop = asyncio.new_event_loop()
-    ready, stop = threading.Event(), asyncio.Event()
+    ready, ends = threading.Event(), list[Callable[[], object]]()
 
     async def serve() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        ends.append(lambda: loop.call_soon_threadsafe(stop.set))
         async with server.listening():
             ready.set()
             await stop.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     try:
         assert ready.wait(10), "the server does not listen"
         yield server
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        for end in ends:
+            end()
         thread.join(10)
-        loop.close()
+        assert not thread.is_alive(), "the server does not end"

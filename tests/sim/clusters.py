@@ -205,6 +205,8 @@ class Clusters:
             settings |= {"pods": True, "kinds": tuple(KINDS[prefix].framework for prefix in CUSTOM)}
         self.workers = {name: World(f"{seed}/{name}", tenancy=WORKER, **settings) for name in WORKERS}
         self.manager = ManagerWorld(seed, self.workers, tenancy=MANAGER, **settings)
+        for world in self.worlds.values():
+            world.configured = _without_learning(world.configured)
         self.manager.configured = _of_manager(self.manager.configured, dispatcher)
 
     @property
@@ -215,6 +217,11 @@ class Clusters:
     def fingerprint(self) -> str:
         """Return a text that is equal for equal histories of all clusters."""
         return " ".join(world.history.fingerprint() for world in self.worlds.values())
+
+
+def _without_learning(found: Configuration) -> Configuration:
+    """Return the configuration without learned run times, whose ConfigMap is written while a world rests."""
+    return found.model_copy(update={"run_times": found.run_times.model_copy(update={"learn": False})})
 
 
 def _of_manager(found: Configuration, dispatcher: str) -> Configuration:

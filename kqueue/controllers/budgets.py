@@ -140,7 +140,7 @@ class BudgetKeeper:
             await self._queue_writer.write(name, use, subresource=None)
 
     def _told(self, accounts: list[Account], local: wire.LocalQueue) -> Patch | None:
-        """Return the change of the condition of a LocalQueue; None: it is told already, to a hundredth."""
+        """Return the change of the condition of a LocalQueue; None: it has that already, to a hundredth."""
         kind, stamp = _CONDITION, Stamp(self._clock.now())
         conditions = Conditions(local.status.conditions, generation=local.metadata.generation, stamp=stamp)
         if not accounts:

@@ -31,7 +31,7 @@ TRAIN, WRAPPER, SPARK = (
 CUSTOM = (*_KUBEFLOW, TRAIN, *_RAY, WRAPPER, SPARK)
 """The frameworks of all custom kinds that are held by a flag."""
 WITHOUT_FIELD = (SPARK,)
-"""Those that cannot name another controller."""
+"""Kinds that cannot name another controller."""
 RAY_FOREVER = ("ray.io/raycluster", "ray.io/rayservice")
 """The frameworks whose objects never finish."""
 RUNTIMES: Mapping[Any, JSON] = MappingProxyType({test_trainjob.TORCH: test_trainjob.runtime()})

@@ -16,7 +16,7 @@ from tests.unit.controllers.fakes import FakeClient
 
 
 class SlowClient(FakeClient):
-    """Answers when it is told to."""
+    """A server that answers when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()

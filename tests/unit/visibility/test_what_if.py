@@ -120,7 +120,7 @@ async def test_a_cohort_reclaims_what_a_queue_loses() -> None:
 
 
 async def test_a_drained_rack_evicts_its_workloads() -> None:
-    """Those that fit elsewhere start again at once; the others wait."""
+    """Workloads that fit elsewhere start again at once; the others wait."""
     world = Scheduled(*racks())
     world.sync()
     try:

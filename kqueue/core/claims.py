@@ -14,6 +14,10 @@ their own.
 
 A preemptor is planned again while its victims leave one by one.  Workloads that are leaving already are not chosen
 again: the plan tests whether the preemptor fits when the last of them has left.
+
+A claim with a time reserves the difference between its request and the usage of the workloads that end before that
+time.  Room that is left may be used for ever.  The reserved room may be used by a workload that ends before that time,
+too: it joins the workloads that end.  Such a claim is never fulfilled, neither now nor in the future state.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ class _Kept:
     usage: tuple[tuple[QuotaNode, FlavorResource, int], ...]
     domains: dict[str, dict[Path, dict[str, int]]]
     """By topology flavor, then written values of the domain: amounts, `pods` included."""
+    joined: tuple[Admitted, ...] = ()
+    """Workloads of this cycle that end before the claim's time."""
+    is_charged: bool = True
 
     @property
     def leavers(self) -> dict[str, Admitted]:
@@ -62,6 +69,8 @@ class Claims:
         """Charge the claims to the snapshot; claims of queues that the snapshot does not have are left out."""
         self._snapshot = snapshot
         self._kept: dict[str, _Kept] = {}
+        self._timed: dict[str, _Kept] = {}
+        """The claims with a time among them."""
         self._leaving: dict[str, Admitted] = {}
         """Workloads that leave for any claim, by uid."""
         self._leave_for = Counter[str]()
@@ -82,13 +91,26 @@ class Claims:
         return bool(self._kept)
 
     def all(self) -> Iterator[Claim]:
-        """Yield all claims, in the order in which they are fulfilled."""
-        return (kept.claim for kept in self._kept.values())
+        """Yield the claims of all preemptors, in the order in which they are fulfilled."""
+        return (kept.claim for kept in self._kept.values() if not kept.claim.is_timed)
 
     def of(self, uid: str) -> Claim | None:
         """Return the claim of a preemptor; None: it has none."""
         kept = self._kept.get(uid)
-        return kept.claim if kept is not None else None
+        return kept.claim if kept is not None and not kept.claim.is_timed else None
+
+    @property
+    def has_timed(self) -> bool:
+        """Whether any claim has a time."""
+        return bool(self._timed)
+
+    def is_planned(self, uid: str) -> bool:
+        """Whether a workload has a claim with a time."""
+        return uid in self._timed
+
+    def timed(self, *, besides: str) -> list[Claim]:
+        """Return the claims with a time, without that of one workload."""
+        return [kept.claim for uid, kept in self._timed.items() if uid != besides] if self._timed else []
 
     def because_of(self, head: Head) -> Claim | None:
         """Return the claim for which a workload, or the older slice that it replaces, must leave; None: it may stay."""
@@ -127,20 +149,24 @@ class Claims:
 
     def preemptors(self, *, besides: str) -> tuple[Mention, ...]:
         """Return all preemptors except `besides`."""
-        return tuple(Mention(kept.claim.key, kept.claim.queue) for uid, kept in self._kept.items() if uid != besides)
+        return tuple(Mention(claim.key, claim.queue) for claim in self.all() if claim.uid != besides)
 
-    def keep(self, claim: Claim) -> None:
-        """Charge a claim in place of the preemptor's earlier claim."""
+    def keep(self, claim: Claim, joined: tuple[Admitted, ...] = ()) -> None:
+        """Charge a claim in place of the workload's earlier claim; `joined` as in `join`."""
         self.give_up(claim.uid)
-        if claim.queue not in self._snapshot.nodes:
+        if claim.usage and claim.queue not in self._snapshot.nodes:
             return
         victims = tuple(self._still_there(claim.victims))
         counted_on = tuple(victim for victim in self._still_there(claim.counts_on) if victim.evicted)
-        kept = _Kept(claim, victims, counted_on, self._missing_quota(claim, victims), {})
-        leaving_hosts = (*victims, *self._still_there(claim.movers))
+        ends = (*self._still_there(claim.ends), *joined) if claim.is_timed else ()
+        usage = self._missing_quota(claim, (*victims, *ends)) if claim.usage else ()
+        kept = _Kept(claim, victims, counted_on, usage, {}, joined)
+        leaving_hosts = (*victims, *ends, *self._still_there(claim.movers))
         for flavor, taken in claim.domains.items():
             kept.domains[flavor] = self._missing_hosts(flavor, taken, leaving_hosts)
         self._kept[claim.uid] = kept
+        if claim.is_timed:
+            self._timed[claim.uid] = kept
         for uid, victim in kept.leavers.items():
             self._leave_for[uid] += 1
             if uid not in self._leaving:
@@ -148,6 +174,11 @@ class Claims:
         self._new[claim.uid] = kept
         self._without_leaving = None
         self._charge(kept, 1)
+
+    def join(self, uid: str, workload: Admitted) -> None:
+        """Count a workload that was admitted in this cycle among those that end before the time of a claim."""
+        kept = self._timed[uid]
+        self.keep(kept.claim, (*kept.joined, workload))
 
     def _still_there(self, workloads: Mapping[str, tuple[str, str]]) -> Iterator[Admitted]:
         for uid, (queue, key) in workloads.items():
@@ -160,6 +191,7 @@ class Claims:
         kept = self._kept.pop(uid, None)
         if kept is None:
             return
+        self._timed.pop(uid, None)
         self._charge(kept, -1)
         if self._new.pop(uid, None) is None:
             self._admit_claimant(self._changes, kept, -1)
@@ -173,16 +205,24 @@ class Claims:
 
     def without(self, uid: str) -> AbstractContextManager[None]:
         """Leave the preemptor's own claim uncharged inside the block."""
-        kept = self._kept.get(uid)
-        return _AS_IT_IS if kept is None else self._uncharged(kept)
+        return self.without_all((uid,)) if uid in self._kept else _AS_IT_IS
+
+    def without_all(self, uids: Collection[str]) -> AbstractContextManager[None]:
+        """Leave the claims of these workloads uncharged inside the block; blocks may be nested."""
+        return self._uncharged([self._kept[uid] for uid in uids if uid in self._kept]) if uids else _AS_IT_IS
 
     @contextmanager
-    def _uncharged(self, kept: _Kept) -> Iterator[None]:
-        self._charge(kept, -1)
+    def _uncharged(self, some: Iterable[_Kept]) -> Iterator[None]:
+        some = [kept for kept in some if kept.is_charged]
+        for kept in some:
+            self._charge(kept, -1)
+            kept.is_charged = False
         try:
             yield
         finally:
-            self._charge(kept, 1)
+            for kept in some:
+                self._charge(kept, 1)
+                kept.is_charged = True
 
     @contextmanager
     def first_in_line(self, uid: str) -> Iterator[None]:
@@ -192,6 +232,7 @@ class Claims:
         """
         order = list(self._kept)
         later = [self._kept[other] for other in order[order.index(uid) + 1 :]] if uid in self._kept else []
+        later = [kept for kept in later if not kept.claim.is_timed]
         for kept in later:
             self._charge_quota(kept, -1)
         try:
@@ -250,7 +291,9 @@ class Claims:
 
     @staticmethod
     def _admit_claimant(changes: PendingChanges, kept: _Kept, sign: int) -> None:
-        """Charge a claimant in full, and end its claim."""
+        """Charge a claimant in full, and end its claim; a claim with a time stays as it is."""
+        if kept.claim.is_timed:
+            return
         for node, column, amount in kept.usage:
             changes.add_node(node, column, -sign * amount)
         changes.add_quota(kept.claim.queue, kept.claim.usage, sign)
@@ -297,7 +340,11 @@ class Claims:
         for victim in leaving.values():
             simulation.remove(victim)
         for kept in self._kept.values():
-            simulation.charge(kept.claim.queue, kept.claim.usage)
+            if kept.claim.is_timed:
+                for node, column, amount in kept.usage:
+                    simulation.shift(node, column, amount)
+            else:
+                simulation.charge(kept.claim.queue, kept.claim.usage)
         return leaving
 
     def _missing_quota(
@@ -307,6 +354,7 @@ class Claims:
         left.
         """
         at = self._snapshot.nodes[claim.queue]
+        victims = [victim for victim in victims if victim.queue in self._snapshot.nodes]
         with simulate(self._snapshot, with_domains=False) as simulation:
             self._let_go(self._kept.values(), simulation)
             gone: Collection[str] = ()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kqueue.core import ordering, quota
+from kqueue.core.backfill.passing import Passing
 from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.decision import (
@@ -43,6 +44,7 @@ from kqueue.core.least import uncounted
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
+from kqueue.core.placed_entries import quality_of, with_domains
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planners import PLANNERS
 from kqueue.core.preemption import Findings, Rules, Target, lesser, none_may_be_preempted, simulate
@@ -51,8 +53,9 @@ from kqueue.core.refusals import mistaken, queue_refusal
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.siblings import behind_sibling, sibling_to_leave
 from kqueue.core.slices import added_pods, added_quota, without_older
-from kqueue.core.topology.request import Profile, algorithm_for
+from kqueue.core.topology.request import Profile
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
+from kqueue.core.waiting import kept_for_others, waits
 from kqueue.core.workload import (
     Admission,
     Claim,
@@ -121,6 +124,7 @@ def plan(
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
     cycle.gangs = GangGate(snapshot)
+    cycle.passing = Passing(nominator, rules.now)
     entries: list[NominatedHead] = []
     for wait in _nominated(cycle, heads, entries, planner_failed):
         yield wait
@@ -154,7 +158,7 @@ def _nominated(
         cycle.nominator.place_together([entry for _, entry in chosen if entry is not None], planner_failed)
     for head, entry in chosen:
         with isolated() as nomination:
-            entries.append(cycle.nominate(head) if entry is None else cycle.nominator.commit(entry))
+            entries.append(cycle.nominate(head) if entry is None else cycle.passing.commit(entry))
         if nomination.error is not None:
             yield _broken(head, nomination.error)
 
@@ -203,6 +207,7 @@ class _Cycle:
     share_order: ShareOrder = field(init=False)
     gangs: GangGate = field(init=False)
     lenders: Lenders = field(init=False)
+    passing: Passing = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """Cached by the identity of request and placement; the value keeps both, so that identities stay unique."""
     usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
@@ -232,11 +237,11 @@ class _Cycle:
 
     def choose(self, head: Head) -> NominatedHead | None:
         """Return the head with its flavors; None: it must be nominated in one step."""
-        return self.nominator.choose(head, self._profile(head))
+        return self.passing.choose(head, self._profile(head))
 
     def nominate(self, head: Head) -> NominatedHead:
         """Return the nominated head."""
-        return self.nominator.nominate(head, self._profile(head))
+        return self.passing.nominate(head, self._profile(head))
 
     def _profile(self, head: Head) -> Profile:
         return self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
@@ -275,7 +280,7 @@ class _Cycle:
     def process(self, entry: NominatedHead) -> Decision:
         """Decide an entry, and charge its resources to the snapshot."""
         if (entry.result is FITS or entry.result is PREEMPTS) and (stop := self.gangs.stops(entry)) is not None:
-            return _wait(entry, stop.outcome, stop.reason, stop.blocker)
+            return waits(entry, stop.outcome, stop.reason, stop.blocker)
         if entry.result is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
@@ -312,7 +317,7 @@ class _Cycle:
             return self._admit(entry) if self._may_borrow(entry) else _left_to_lenders(entry)
         if entry.is_preemptor and (lower := self._lower_share(entry)) is not None:
             blocker = Blocker(kind=BlockerKind.LOWER_SHARE, queue=lower)
-            return _wait(entry, Outcome.AFTER_LOWER_SHARE, WaitReason.WAITING_FOR_QUOTA, blocker)
+            return waits(entry, Outcome.AFTER_LOWER_SHARE, WaitReason.WAITING_FOR_QUOTA, blocker)
         if result is PREEMPTS:
             return self._preempt(entry)
         if result is FITS_LATER:
@@ -320,15 +325,19 @@ class _Cycle:
                 self.claims.keep(entry.claim())
             others = () if self.claims.waits_for_its_own(uid) else self.claims.preemptors(besides=uid)
             leaving = Blocker(kind=BlockerKind.LEAVING, workloads=others)
-            return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
+            return waits(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
+        if entry.kept_for:
+            return kept_for_others(entry)
         comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
-        self.claims.give_up(uid)
+        is_planned = self.claims.is_planned(uid)
+        if not is_planned:
+            self.claims.give_up(uid)
         if result is NEVER:
-            return _wait(entry, _NO_FIT)
-        if self.reserves:
+            return waits(entry, _NO_FIT)
+        if self.reserves and not is_planned:
             self._reserve(entry, anyway=comes_first)
         after = (self._no_candidates(entry), *_vetoes(self.findings.spared.get(uid, {})))
-        return _wait(entry, _NO_CANDIDATES if len(after) == 1 else Outcome.PLUGIN, after=after)
+        return waits(entry, _NO_CANDIDATES if len(after) == 1 else Outcome.PLUGIN, after=after)
 
     def _may_borrow(self, entry: NominatedHead) -> bool:
         """Whether a borrowing entry leaves other queues the quota that their own next workloads would reclaim."""
@@ -340,7 +349,7 @@ class _Cycle:
         if entry.head.closed_gates:
             self.claims.give_up(entry.head.uid)
             gates = Blocker(kind=BlockerKind.PREEMPTION_GATED, detail=", ".join(entry.head.closed_gates))
-            return _wait(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
+            return waits(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
         claim = self._claim(entry)
         self.claims.keep(claim)
         return Preempt(head=entry.head, targets=entry.targets, claim=claim, plan=entry.targets_by)
@@ -406,16 +415,16 @@ class _Cycle:
     def _again(self, entry: NominatedHead) -> NominatedHead:
         """Nominate the entry again after the earlier decisions of this cycle, in the same flavors."""
         takes_free = entry.result is FITS and self.claims.of(entry.head.uid) is None
-        if takes_free and self._fits(entry) is not None and self.nominator.moves(entry):
+        if takes_free and self._fits(entry) is not None and self.passing.moves(entry):
             return entry
-        return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
+        return self.passing.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
 
     def _admit(self, entry: NominatedHead) -> Decision:
         if self.held_by:
             blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, workloads=(Mention(self.held_by),))
             if self.claims.of(entry.head.uid) is None:
                 self.claims.keep(entry.claim())  # the entry is not admitted yet: later entries must not use its room
-            return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
+            return waits(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
         if entry.head.variant is not None and (first := self._migrate(entry)) is not None:
             return first
         if self.one_at_a_time:
@@ -434,7 +443,17 @@ class _Cycle:
         pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
         found = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
         way, owed = self.gangs.admitted(entry, pod_sets)
-        return Admit(head=entry.head, admission=found, quality=quality, made_way=way, promise=owed, plan=entry.by_plan)
+        joins, takes = self.passing.start(entry, self._usage(entry)) if entry.passes else ((), ())
+        return Admit(
+            head=entry.head,
+            admission=found,
+            quality=quality,
+            made_way=way,
+            promise=owed,
+            plan=entry.by_plan,
+            joins=joins,
+            takes=takes,
+        )
 
     def _migrate(self, entry: NominatedHead) -> Decision | None:
         """Return the decision for a variant in whose place a sibling is admitted; None: no sibling is."""
@@ -444,7 +463,7 @@ class _Cycle:
         held = found.admitted
         if held.evicted and self.claims.of(entry.head.uid) is not None:
             leaving = Blocker(kind=BlockerKind.LEAVING, workloads=(Mention(held.key, held.queue),))
-            return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
+            return waits(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
         claim = self._claim(replace(entry, targets=(found,)))
         self.claims.keep(claim)
         return Preempt(head=entry.head, targets=(found,), claim=claim)
@@ -494,11 +513,12 @@ class _Cycle:
 
     def _fits(self, entry: NominatedHead) -> bool | None:
         """Whether the domains and the quota of an entry are free; None: the quota is not."""
-        if not quota.has_room(self.snapshot.nodes[entry.head.queue], entry.usage):
-            return None
-        if not entry.placement:
-            return True
-        return fit_together(self._usage(entry), self.snapshot.topologies)
+        with self.passing.past(entry):
+            if not quota.has_room(self.snapshot.nodes[entry.head.queue], entry.usage):
+                return None
+            if not entry.placement:
+                return True
+            return fit_together(self._usage(entry), self.snapshot.topologies)
 
     def _no_candidates(self, entry: NominatedHead) -> Blocker:
         """Return a blocker with the policies that forbid preemption, and the number of workloads of the own queue that
@@ -541,24 +561,6 @@ def _policies(spec: QueueSpec, *, alone: bool) -> str:
     return own if alone else f"{own} and reclaimWithinCohort {spec.reclaims}"
 
 
-def _wait(
-    entry: NominatedHead,
-    outcome: Outcome,
-    reason: WaitReason | None = None,
-    *blockers: Blocker,
-    after: tuple[Blocker, ...] = (),
-) -> Wait:
-    """Return the decision to wait: `blockers` come before the blockers of the assignment, `after` behind them."""
-    assignment = entry.assignment
-    return Wait(
-        head=entry.head,
-        outcome=outcome,
-        reason=reason or assignment.reason,
-        blockers=(*blockers, *assignment.blockers, *after),
-        last_tried=assignment.last_tried,
-    )
-
-
 def _vetoes(spared: Mapping[str, str]) -> Iterator[Blocker]:
     """Yield one blocker for each plugin that keeps workloads (UID -> plugin) from being preempted."""
     for plugin, count in sorted(Counter(spared.values()).items()):
@@ -569,29 +571,9 @@ def _vetoes(spared: Mapping[str, str]) -> Iterator[Blocker]:
 
 def _skipped(entry: NominatedHead) -> Wait:
     taken = Blocker(kind=BlockerKind.TAKEN_THIS_CYCLE, detail="another workload")
-    return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, taken)
+    return waits(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, taken)
 
 
 def _left_to_lenders(entry: NominatedHead) -> Wait:
     lent = Blocker(kind=BlockerKind.LENDERS, queue=entry.head.queue)
-    return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, lent)
-
-
-def with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
-    """Return the pod sets of an entry with the domains that were found for them."""
-    domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
-    return tuple([assigned.placed(domains.get(assigned.name)) for assigned in entry.assignment.pod_sets])
-
-
-def quality_of(entry: NominatedHead) -> Iterator[PlacementQuality]:
-    """Yield the quality of the domains that were found for an entry, once for each search."""
-    requests = {p.name: p.request for p in entry.head.pod_sets}
-    for found in entry.placement.values():
-        seen: set[str] = set()
-        for placed in found.pod_sets:
-            request = requests[placed.name]
-            if not placed.quality or request.group in seen:
-                continue
-            if request.group is not None:
-                seen.add(request.group)
-            yield PlacementQuality(algorithm_for(request.topology, entry.profile), placed.proven, placed.quality)
+    return waits(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, lent)

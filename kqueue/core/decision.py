@@ -45,6 +45,8 @@ class Outcome(StrEnum):
     """Less is free than the gang's `minResources`."""
     LOCALITY = "Locality"
     """The workload waits for a better place than those that are free."""
+    PLANNED = "Planned"
+    """Room is kept for a workload with a planned start, or for a Reservation."""
     SIBLING = "Sibling"
     """Another variant of the same parent is admitted, and the parent does not move to this one's flavor."""
     REFUSED = "Refused"
@@ -111,6 +113,10 @@ class Admit:
     """Amounts of its least resources that the gang may still use; None: it has none."""
     plan: str = ""
     """The name of the joint plan that proposed flavors and domains; empty: none did."""
+    joins: tuple[str, ...] = ()
+    """UIDs of claims with a time: the workload uses their room, and ends before."""
+    takes: tuple[str, ...] = ()
+    """UIDs of claims with a time whose room the workload takes for good, because they do not bind it."""
 
 
 @value(kw_only=True)

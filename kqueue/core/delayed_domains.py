@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind
-from kqueue.core.nomination import topology_blocker
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement, usage_of
+from kqueue.core.topology_blockers import topology_blocker
 from kqueue.core.workload import Admission, PodSet, Snapshot
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from kqueue.core.assignment import TopologyAssignment
 from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind, message
-from kqueue.core.nomination import topology_blocker
 from kqueue.core.topology.replacement import Replacement, repair, uses_host
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
 from kqueue.core.topology.together import Held, near_each_other
+from kqueue.core.topology_blockers import topology_blocker
 from kqueue.core.workload import Damaged, Snapshot
 
 

@@ -39,6 +39,7 @@ from kqueue.core.topology.arranged import Hint, has_domains
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement
+from kqueue.core.topology_blockers import topology_blocker
 from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head, Snapshot
 from kqueue.isolation import isolated
@@ -102,6 +103,12 @@ class NominatedHead:
 
     targets_by: str = ""
     """The name of the joint plan that proposes the targets; empty: none does."""
+
+    passes: tuple[str, ...] = ()
+    """UIDs of claims with a time that leave too little room, and do not bind the entry."""
+
+    kept_for: tuple[Claim, ...] = ()
+    """Claims with a time that bind the entry; without them it would fit now."""
 
     holds_reservation: bool = field(default=False, init=False)
     """Always False: workloads with a reservation are not nominated, their failed hosts are replaced."""
@@ -256,6 +263,15 @@ class Nominator:
             entry = self._part(entry.head, entry.profile, pinned) or entry
         return entry
 
+    def fitting(self, head: Head, profile: Profile, pinned: Pins | None) -> NominatedHead | None:
+        """Return the nomination of a head with all its pods if it fits now; None: it does not."""
+        with without_older(head, self.snapshot):
+            entry = self._assigned(head, profile, pinned or flavors_to_keep(head))
+            if entry.assignment.mode is not FIT or self._misplaced(entry):
+                return None
+        entry.result = FITS
+        return entry
+
     def moves(self, entry: NominatedHead) -> bool:
         """Whether an entry whose quota fits finds other domains in its flavors; nothing else is checked."""
         with self.claims.without(entry.head.uid), without_older(entry.head, self.snapshot):
@@ -328,7 +344,7 @@ class Nominator:
         counts = {p.name: p.count for p in claim.pod_sets}
         if counts.keys() != {p.name for p in head.pod_sets}:
             return None
-        part, pinned = _of_counts(head, counts), {p.name: p.flavors for p in claim.pod_sets}
+        part, pinned = head.of_counts(counts), {p.name: p.flavors for p in claim.pod_sets}
         with self.claims.first_in_line(head.uid):
             entry = self._assigned(part, profile, pinned)
             if entry.assignment.mode is FIT and not self._misplaced(entry):
@@ -578,23 +594,6 @@ def _placed_columns(entry: NominatedHead) -> set[FlavorResource]:
     }
 
 
-def _of_counts(head: Head, counts: Mapping[str, int]) -> Head:
-    pod_sets = (replace(p, request=replace(p.request, count=counts[p.name])) for p in head.pod_sets)
-    return replace(head, pod_sets=tuple(pod_sets))
-
-
 def _reduced(head: Head, slack: list[int], step: int, total: int) -> Head:
     pairs = zip(head.pod_sets, slack, strict=True)
-    return _of_counts(head, {p.name: p.request.count - max(0, s) * step // total for p, s in pairs})
-
-
-def topology_blocker(flavor: str, misfit: Misfit, *, unusable: tuple[str, ...] = (), never: bool = False) -> Blocker:
-    """Return a misfit as a blocker; with `never` it is the misfit on an empty cluster."""
-    return Blocker(
-        kind=BlockerKind.TOPOLOGY,
-        pod_set="" if misfit.together else misfit.pod_set,
-        flavor=flavor,
-        misfit=misfit,
-        unusable=unusable,
-        never=never,
-    )
+    return head.of_counts({p.name: p.request.count - max(0, s) * step // total for p, s in pairs})

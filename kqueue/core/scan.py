@@ -20,6 +20,7 @@ _NOT_LOOKED = frozenset(
         Outcome.LEADER,
         Outcome.LEAST,
         Outcome.LOCALITY,
+        Outcome.PLANNED,
         Outcome.YIELDS,
         Outcome.REFUSED,
         Outcome.BROKEN,

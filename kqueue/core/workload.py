@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -186,6 +186,19 @@ class Head:
     """The Workload (namespace/name) of the gang beyond whose quorum the workload's pod is; empty: of none."""
     variant: Variant | None = None
     """The one flavor that the workload may use; None: it may use all flavors."""
+    promised: int | None = None
+    """Seconds from its start after which a limit ends it; None: there is no limit."""
+    guessed: int | None = None
+    """Seconds within which nine of ten such workloads end; None: not known, or no ClusterQueue asks for it."""
+
+    def of_counts(self, counts: Mapping[str, int]) -> Head:
+        """Return the workload with these numbers of pods, by pod set."""
+        pod_sets = (replace(p, request=replace(p.request, count=counts[p.name])) for p in self.pod_sets)
+        return replace(self, pod_sets=tuple(pod_sets))
+
+    def ends_within(self, *, guesses: bool) -> int | None:
+        """Return the seconds from its start after which it has ended; None: no limit and, with `guesses`, no guess."""
+        return self.guessed if self.promised is None and guesses else self.promised
 
 
 @value(kw_only=True)
@@ -294,6 +307,9 @@ class Claim:
     `victims` (uid -> its ClusterQueue and key) may have left already: only victims that still have usage count.
     `pod_sets` are the flavors and counts for which the resources are freed; `counts_on` are victims of earlier claims
     that must leave, too, before there is room; `movers` leave hosts that the claim has, and keep their quota.
+
+    A claim with a time (`at`) is no preemptor's: its resources must be free from then on, for a workload with a planned
+    start or for a Reservation.  No workload leaves for it.
     """
 
     key: str
@@ -305,6 +321,23 @@ class Claim:
     pod_sets: tuple[PodSetAssignment, ...] = ()
     counts_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     movers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    at: datetime | None = None
+    """The time from which the resources must be free; None: as soon as the victims have left."""
+    ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Workloads that are taken to end before `at` (uid -> ClusterQueue and key); they are not preempted for it."""
+    open_to: frozenset[str] = frozenset()
+    """ClusterQueues whose workloads a claim with a time does not bind."""
+    rank: tuple[int, datetime] | None = None
+    """Priority and timestamp of the workload with a planned start; None: no workload is ahead of the claim."""
+    borrows: bool = False
+    """Whether the planned start borrows quota."""
+    guesses: bool = False
+    """Whether guessed run times count as promised ones for workloads that are to end before `at`."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the claim has a time."""
+        return self.at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

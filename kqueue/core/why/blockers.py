@@ -15,7 +15,6 @@ from kqueue.core import quota
 from kqueue.core.decision import Decision, Wait
 from kqueue.core.demand import Demands, GroupDemand, Option, RequestedGroup
 from kqueue.core.explain import Blocker, BlockerKind
-from kqueue.core.nomination import topology_blocker
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.counting import Tally, shortage, tally
@@ -23,6 +22,7 @@ from kqueue.core.topology.placement import place
 from kqueue.core.topology.request import PodSetRequest, Resolved, resolve
 from kqueue.core.topology.result import Misfit, Path, Shortage
 from kqueue.core.topology.tree import Ints
+from kqueue.core.topology_blockers import topology_blocker
 from kqueue.core.value import value
 from kqueue.core.why.holders import Occupancy, ResourceHolders, column_holders
 from kqueue.core.why.trials import Trials

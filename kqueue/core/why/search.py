@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from dataclasses import replace
 from itertools import accumulate, islice, product
 
-from kqueue.core.cycle import quality_of
 from kqueue.core.decision import Admit
+from kqueue.core.placed_entries import quality_of
 from kqueue.core.planned_state import PlannedState, with_spares
 from kqueue.core.quota import FlavorResource, Quota, available, plus
 from kqueue.core.spares import Spare

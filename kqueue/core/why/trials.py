@@ -6,11 +6,12 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from kqueue.core import cycle, flavors
+from kqueue.core import flavors
 from kqueue.core.claims import Claims
 from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, NominatedHead, Nominator
+from kqueue.core.placed_entries import quality_of, with_domains
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Findings, simulate
@@ -53,8 +54,8 @@ class Trials:
         entry = self.starts(head)
         if entry is None:
             return None
-        admission = Admission(queue=head.queue, pod_sets=cycle.with_domains(entry), known_usage=entry.usage)
-        return Admit(head=head, admission=admission, quality=tuple(cycle.quality_of(entry)))
+        admission = Admission(queue=head.queue, pod_sets=with_domains(entry), known_usage=entry.usage)
+        return Admit(head=head, admission=admission, quality=tuple(quality_of(entry)))
 
     def starts(
         self,

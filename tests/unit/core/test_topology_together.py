@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqueue.core.explain import brief, message
-from kqueue.core.nomination import topology_blocker
 from kqueue.core.topology import (
     Algorithm,
     Capacity,
@@ -28,6 +27,7 @@ from kqueue.core.topology import (
     place_workload,
     usage_of,
 )
+from kqueue.core.topology_blockers import topology_blocker
 from tests.unit.core.topology_cases import BLOCK, LEVELS, RACK, hosts, make_node, make_pod_set, make_tree, racks
 
 Free = Mapping[tuple[str, ...], Mapping[str, int]]

@@ -1,0 +1,147 @@
+"""The planned starts of the first workloads in line, from one cycle to the next.
+
+A line is a ClusterQueue, or all ClusterQueues below a Cohort, with the annotation `kqueue.dev/backfill`.  Each line has
+one planned start at most: that of the first workload that did not fit.  A planned start becomes earlier whenever an
+earlier one is found.  It becomes later only if it does not hold any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+
+from cachetools import LRUCache
+
+from kqueue.core.value import value
+from kqueue.core.workload import Claim, Head
+
+_HISTORIES = 1_000
+"""The number of workloads whose former planned starts are kept."""
+
+
+@value(kw_only=True)
+class LineRule:
+    """The line of a ClusterQueue.
+
+    Args:
+        name: equal for the ClusterQueues of one line.
+        guesses: whether guessed run times count as limits.
+    """
+
+    name: str
+    guesses: bool
+
+
+class MoveCause(StrEnum):
+    """The reasons for which a planned start becomes later."""
+
+    OVERRUN = "Overrun"
+    """A workload runs longer than it was taken to."""
+    LESS_ROOM = "LessRoom"
+    """Quota or hosts are gone, or are used by workloads that the plan does not bind."""
+
+
+@value(kw_only=True)
+class PlannedMove:
+    """A planned start that became later; `workloads`: the workloads (namespace/name) that run longer."""
+
+    before: datetime
+    after: datetime
+    cause: MoveCause
+    workloads: tuple[str, ...] = ()
+
+
+@value(kw_only=True)
+class StartHistory:
+    """The planned starts of one workload: the first one, the number of times that it became later, and the last such
+    move (None: it never did).
+    """
+
+    first: datetime
+    moves: int = 0
+    last: PlannedMove | None = None
+
+
+class StartPlans:
+    """The planned starts of all lines."""
+
+    def __init__(self) -> None:
+        self.on_ended: Callable[[Claim], None] = lambda _claim: None
+        """Called for each planned start that ends: the room that was kept for it may help others."""
+        self._claims: dict[str, Claim] = {}
+        """By line."""
+        self._histories: LRUCache[str, StartHistory] = LRUCache(_HISTORIES)
+        """By UID."""
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    def of(self, line: str) -> Claim | None:
+        """Return the planned start of a line; None: it has none."""
+        return self._claims.get(line)
+
+    def of_workload(self, uid: str) -> tuple[Claim, StartHistory] | None:
+        """Return the planned start of a workload, and its former ones; None: it has none now."""
+        claim = next((claim for claim in self._claims.values() if claim.uid == uid), None)
+        return (claim, self._histories[uid]) if claim is not None and uid in self._histories else None
+
+    def all(self) -> dict[str, Claim]:
+        """Return the planned starts by line."""
+        return dict(self._claims)
+
+    def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
+        """Return the claims of all workloads that still wait, by their times, and end the others."""
+        for claim in [claim for claim in self._claims.values() if not waits(claim)]:
+            self.end(claim.uid)
+        return tuple(sorted(self._claims.values(), key=_by_time))
+
+    def is_first(self, line: str, head: Head) -> bool:
+        """Whether a head of a line that does not fit is ahead of the workload with the line's planned start, or is this
+        workload.
+        """
+        claim = self._claims.get(line)
+        if claim is None or claim.uid == head.uid or claim.rank is None:
+            return True
+        priority, timestamp = claim.rank
+        return (-head.priority, head.timestamp) < (-priority, timestamp)
+
+    def put(self, line: str, claim: Claim, move: PlannedMove | None = None) -> None:
+        """Set the planned start of a line in place of its former one; `move`: it became later."""
+        assert claim.at is not None, "a planned start has a time"
+        former = self._claims.get(line)
+        self._claims[line] = claim
+        history = self._histories.get(claim.uid) or StartHistory(first=claim.at)
+        if move is not None:
+            history = replace(history, moves=history.moves + 1, last=move)
+        self._histories[claim.uid] = history
+        if former is not None and _leaves_room(former, claim):
+            self.on_ended(former)
+
+    def join(self, uids: Iterable[str], workload: str, queue: str, key: str) -> None:
+        """Count a workload (its UID, ClusterQueue and key) among those that end before the planned starts of these
+        workloads.
+        """
+        wanted = set(uids)
+        for line, claim in self._claims.items():
+            if claim.uid in wanted:
+                self._claims[line] = replace(claim, ends={**claim.ends, workload: (queue, key)})
+
+    def end(self, uid: str) -> bool:
+        """End the planned start of a workload; return whether it had one."""
+        ended = [(line, claim) for line, claim in self._claims.items() if claim.uid == uid]
+        for line, claim in ended:
+            del self._claims[line]
+            self.on_ended(claim)
+        return bool(ended)
+
+
+def _leaves_room(former: Claim, claim: Claim) -> bool:
+    """Whether a workload that the former planned start of the line has bound may start now."""
+    return former.uid != claim.uid or former.domains != claim.domains or _by_time(former) < _by_time(claim)
+
+
+def _by_time(claim: Claim) -> tuple[datetime, str]:
+    assert claim.at is not None, "a planned start has a time"
+    return claim.at, claim.uid

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from kqueue.api import names, quota_names, run_names
+from kqueue.api import backfill_names, names, quota_names, run_names
 from kqueue.config.duration import whole_seconds
 from kqueue.core.budgets import parse_budgets
 from kqueue.core.lost_work import parse_pod_seconds
@@ -21,6 +21,7 @@ from kqueue.jobs import syntax
 from kqueue.jobs.fields import annotations_of, mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
+from kqueue.model.backfill import parse_backfill
 from webhooks import node_classes
 
 MOST_FLAVORS = 256
@@ -68,14 +69,21 @@ _ANNOTATIONS: Mapping[str, Callable[[str], object]] = {
     run_names.MOST_LOST_ANNOTATION: parse_pod_seconds,
     quota_names.QUOTA_SHARES_ANNOTATION: parse_shares,
     quota_names.BUDGETS_ANNOTATION: parse_budgets,
+    backfill_names.BACKFILL_ANNOTATION: parse_backfill,
 }
 """Annotations of ClusterQueues, each with its parser, which raises ValueError."""
 
 
-def _annotation_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
+_OF_COHORTS = {backfill_names.BACKFILL_ANNOTATION: parse_backfill}
+"""Annotations of Cohorts."""
+
+
+def _annotation_problems(
+    obj: Object, old: Object | None, parsers: Mapping[str, Callable[[str], object]] = _ANNOTATIONS
+) -> Iterator[FieldError]:
     """Yield new mistakes in annotations; old ones are in condition Active, and prevent no other change."""
     notes, before = annotations_of(obj), annotations_of(old) if old is not None else {}
-    for key, parse in _ANNOTATIONS.items():
+    for key, parse in parsers.items():
         if key in notes and notes[key] != before.get(key):
             try:
                 parse(notes[key])
@@ -88,7 +96,8 @@ def cohort_problems(obj: Object) -> list[FieldError]:
     if being_deleted(obj):
         return []
     spec = mapping(obj, "spec")
-    return [*_group_problems(spec, parent="parentName"), *_weight_problems(spec)]
+    wrong = _annotation_problems(obj, None, _OF_COHORTS)
+    return [*_group_problems(spec, parent="parentName"), *_weight_problems(spec), *wrong]
 
 
 def cohort_warnings(obj: Object) -> list[str]:

@@ -24,6 +24,7 @@ from kqueue.controllers.record import Reporter, job_controller
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.core.backfill.plans import StartPlans
 from kqueue.core.hooks import HooksByProfile, PermitHooks
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.kind import ExceptionalKind
@@ -115,6 +116,7 @@ class ControllerManager:
         self.queues = Queues(self.clock.now, self.wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
+        self.start_plans = StartPlans()
         self.quarantine = Quarantine()
         self.fair_usage = rules.fair_usage(config)
 

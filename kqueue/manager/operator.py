@@ -25,6 +25,7 @@ from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.manager import KEYS_PER_TURN
 from kqueue.controllers.record import Reporter
+from kqueue.controllers.run_times import make_run_times
 from kqueue.controllers.watches import BY_NAMESPACE
 from kqueue.isolation import isolated_logged
 from kqueue.manager import rules
@@ -57,6 +58,7 @@ from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
+from kqueue.state.backfill_lines import BackfillLines
 from kqueue.state.cache_audit import Told
 
 _log = structlog.get_logger(__name__)
@@ -129,6 +131,7 @@ class Operator:
         manager.quiet_for = lambda: loop.quiet_for
         manager.is_loaded = lambda: loop.is_loaded
         manager.preemptions.on_ended = intake.on_claim_ended
+        manager.start_plans.on_ended = intake.on_claim_ended
         manager.moves.on_ended = intake.on_claim_ended
         manager.cache.budgets.on_renewed = intake.on_budget
         manager.charge_pod, manager.release_pod = intake.charge_pod, intake.release_pod
@@ -407,7 +410,8 @@ class Operator:
 def _make_loop(
     manager: ControllerManager, observer: CycleObserver, look_at_parked: Callable[..., int]
 ) -> SchedulingLoop:
-    records = manager.shared(make_gang_records)
+    records, run_times = manager.shared(make_gang_records), manager.shared(make_run_times)
+    lines = BackfillLines(manager.cache.quota)
     return SchedulingLoop(
         SchedulingState(
             cache=manager.cache,
@@ -418,6 +422,7 @@ def _make_loop(
             tries=manager.tries,
             fair_usage=manager.fair_usage,
             moves=manager.moves,
+            start_plans=manager.start_plans,
         ),
         Lookups(
             namespace_labels=manager.namespace_labels,
@@ -433,6 +438,9 @@ def _make_loop(
             hooks=manager.plugins.hooks,
             policy_of=manager.preemption_policy,
             budgeted=manager.shared(make_budgets).protected,
+            line_of=lines.of,
+            run_time_of=run_times.of,
+            guess_of=lambda obj: run_times.of(obj).p90 if lines.guess else None,
             recorder=make_recorder(manager),
         ),
         turns=manager.turns,

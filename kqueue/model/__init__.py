@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kqueue.model.backfill import BackfillMode, backfill_mode, backfill_problem, parse_backfill
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.devices import (
     ClaimView,
@@ -36,6 +37,7 @@ from kqueue.model.quota_objects import (
 )
 from kqueue.model.resources import amounts, pod_resources, template_requests
 from kqueue.model.run_limits import run_facts
+from kqueue.model.run_times import promised_run_time
 from kqueue.model.variants import parent_key
 from kqueue.model.waiting import asked_for, head, pending
 from kqueue.model.workloads import (
@@ -66,6 +68,7 @@ __all__ = [
     "HOLDS",
     "NO_RULES",
     "WAITS",
+    "BackfillMode",
     "ClaimView",
     "CustomOwner",
     "ElasticPod",
@@ -77,6 +80,8 @@ __all__ = [
     "amounts",
     "asked_for",
     "assignment",
+    "backfill_mode",
+    "backfill_problem",
     "base_key",
     "boost",
     "claim_view",
@@ -123,6 +128,7 @@ __all__ = [
     "node_facts",
     "node_rules",
     "parent_key",
+    "parse_backfill",
     "pending",
     "plugin_profile",
     "pod_resources",
@@ -132,6 +138,7 @@ __all__ = [
     "policy_specs",
     "priority",
     "profile_name",
+    "promised_run_time",
     "queue_spec",
     "queue_time",
     "quotas",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kqueue.api import names, quota_names, run_names
+from kqueue.api import backfill_names, names, quota_names, run_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
@@ -14,6 +14,7 @@ from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
 from kqueue.model import run_limits
+from kqueue.model.backfill import backfill_problem
 from kqueue.model.budgets import budgets
 from kqueue.model.joint import joint_policies
 from kqueue.model.node_classes import class_tolerations, node_class
@@ -142,13 +143,16 @@ def annotation_problems(annotations: Mapping[str, str]) -> list[tuple[str, str]]
     found = {
         quota_names.QUOTA_SHARES_ANNOTATION: quota_shares(annotations)[1],
         quota_names.BUDGETS_ANNOTATION: budgets(annotations)[1],
+        backfill_names.BACKFILL_ANNOTATION: backfill_problem(annotations),
     }
     return [*run_limits.queue_problems(annotations), *((key, problem) for key, problem in found.items() if problem)]
 
 
 def cohort_problem(obj: wire.Cohort) -> str:
     """Return the problem of a Cohort that is not valid; empty: it is valid."""
-    return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1])))
+    backfill = backfill_problem(obj.metadata.annotations)
+    wrong = f"metadata.annotations[{backfill_names.BACKFILL_ANNOTATION}]: {backfill}" if backfill else ""
+    return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1], wrong)))
 
 
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
@@ -169,6 +173,7 @@ _PLANNED_BY = (
     quota_names.QUOTA_SHARES_ANNOTATION,
     quota_names.RESOLVED_QUOTA_ANNOTATION,
     quota_names.BUDGETS_ANNOTATION,
+    backfill_names.BACKFILL_ANNOTATION,
     names.PROFILE_ANNOTATION,
     names.JOINT_POLICIES_ANNOTATION,
 )

@@ -32,6 +32,9 @@ class Alarm:
         """Times at which a ClusterQueue may try all its workloads again."""
         self._paused: dict[str, datetime] = {}
         """By ClusterQueue with workloads whose admission could not be written: the time of the next attempt."""
+        self._starts: dict[str, datetime] = {}
+        """By line of workloads: the time of its planned start, from which its ClusterQueue tries all its workloads."""
+        self._start_queues: dict[str, str] = {}
         self._resting: dict[str, datetime] = {}
         """By ClusterQueue of which no snapshot could be made: the time until which none of its workloads is tried."""
 
@@ -48,6 +51,11 @@ class Alarm:
     def ring_at(self, at: datetime) -> None:
         """Wake the loop at this time, without a look at parked workloads."""
         self._rings.add(at)
+        self.look_again(at)
+
+    def start_at(self, line: str, queue: str, at: datetime) -> None:
+        """Wake the loop at the planned start of a line, which is that of a workload of this ClusterQueue."""
+        self._starts[line], self._start_queues[line] = at, queue
         self.look_again(at)
 
     def rest(self, queue: str) -> None:
@@ -69,7 +77,8 @@ class Alarm:
 
     def resume(self) -> None:
         """Start the task that `stop` ended again, for the ClusterQueues that still wait."""
-        times = [*self._paused.values(), *self._rings, *([self._clock.now()] if self._held_up else [])]
+        waiting = [self._clock.now()] if self._held_up else []
+        times = [*self._paused.values(), *self._starts.values(), *self._rings, *waiting]
         if times:
             self.look_again(min(times))
 
@@ -89,13 +98,15 @@ class Alarm:
     def _wake_queues(self) -> None:
         now, queues = self._clock.now(), self._held_up
         queues |= {queue for queue, until in self._paused.items() if until <= now}
+        queues |= {self._start_queues.pop(line) for line, at in self._starts.items() if at <= now}
         self._held_up = set()
+        self._starts = {line: at for line, at in self._starts.items() if at > now}
         self._paused = {queue: until for queue, until in self._paused.items() if until > now}
         self._resting = {queue: until for queue, until in self._resting.items() if until > now}
         wake_up = WakeUp(source=WakeUpSource.PAUSE, cluster_queues=frozenset(queues))
         self._queues.flush(self._queues.helped_by(wake_up, self._lookup))
         self._rings = {at for at in self._rings if at > now}
-        times = [*self._paused.values(), *self._rings]
+        times = [*self._paused.values(), *self._starts.values(), *self._rings]
         if times:
             self._task = None
             self.look_again(min(times))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.core.backfill.plans import StartPlans
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.gang_runs import CountExtras, no_extras
 from kqueue.scheduling.observers import Observer
@@ -36,6 +37,7 @@ class SchedulingState:
         tries: the last try of each workload.
         fair_usage: the decaying usage of LocalQueues; None: admission does not depend on it.
         moves: what is kept for workloads that plans move; None: no plan is carried out.
+        start_plans: the planned starts of workloads.
     """
 
     cache: Cache
@@ -46,6 +48,7 @@ class SchedulingState:
     tries: Tries = field(default_factory=Tries)
     fair_usage: FairUsage | None = None
     moves: Moves | None = None
+    start_plans: StartPlans = field(default_factory=StartPlans)
 
 
 class LookAtParked(Protocol):

@@ -28,6 +28,7 @@ from kqueue.scheduling.reading import HeadReader
 from kqueue.scheduling.repeated_tries import Tries
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.second_passes import SecondPasses, SecondTry
+from kqueue.scheduling.start_plans import StartPlanner
 from kqueue.scheduling.stopwatch import Stopwatch
 
 
@@ -43,6 +44,7 @@ class CycleParts:
     applier: DecisionApplier
     put_back: PutBack
     scans: ScanMemories
+    starts: StartPlanner
 
 
 class CycleEnd(NamedTuple):
@@ -92,6 +94,7 @@ class CycleRunner:
                     parts.put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
             for due in again:  # the cycle ended before it reached these
                 parts.second_passes.try_again(due.key)
+        await parts.starts.plan()
         if len(cycle.came_back) < len(popped):
             return CycleEnd(success)
         return CycleEnd(success, frozenset((key, *sorted(begun.get(key, {}).items())) for key in cycle.came_back))
@@ -152,6 +155,7 @@ class CycleRunner:
             with isolated(partial(parts.faults.failed, cycle, decision.head.key, doing=doing)):
                 success |= parts.applier.apply(cycle, decision)
             self.rounds.decided(decision)
+            parts.starts.decided(decision)
             since = await self._give_way(cycle, since)
         return success
 

@@ -38,6 +38,7 @@ from kqueue.scheduling.repeated_tries import RepeatedTries
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.second_passes import SecondPasses
 from kqueue.scheduling.settings import LoopSettings
+from kqueue.scheduling.start_plans import StartPlanner
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
 from kqueue.scheduling.waits import PendingReasons
@@ -129,6 +130,7 @@ class SchedulingLoop:
             applier=applier,
             put_back=put_back,
             scans=scans,
+            starts=StartPlanner(context, self.planning, alarm),
         )
 
     def plan_jointly(self, planner: RoundPlanner, is_joint: IsJoint, settings: RoundSettings) -> JointRounds:

@@ -32,7 +32,7 @@ class PlanMaker:
     def __init__(self, context: Context, alarm: Alarm) -> None:
         self._context, self._alarm, state = context, alarm, context.state
         self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
-        self._moves = state.moves
+        self._moves, self._start_plans = state.moves, state.start_plans
         settings = self._settings = context.settings
         self.heads = Heads(
             state.cache,
@@ -42,6 +42,7 @@ class PlanMaker:
             variants=settings.variants,
             order=settings.queue_order,
             policy_of=settings.policy_of,
+            guess_of=settings.guess_of,
         )
         self._kept = PlanCache()
 
@@ -115,13 +116,16 @@ class PlanMaker:
     # --- claims
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors that still wait, and of moves, and leave all claims as they are."""
-        waiting = [claim for claim in self._preemptions.claims(lambda _: True) if self.still_waits(claim)]
-        return (*waiting, *self._kept_for_moves())
+        """Return the claims of preemptors and planned workloads that still wait, and of moves, and leave all claims as
+        they are.
+        """
+        kept = (*self._preemptions.claims(_all), *self._start_plans.claims(_all))
+        return (*(claim for claim in kept if self.still_waits(claim)), *self._kept_for_moves())
 
     def end_claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors that still wait, and of moves, and end all other claims."""
-        return (*self._preemptions.claims(self.still_waits), *self._kept_for_moves())
+        """Return the claims of preemptors and planned workloads that still wait, and of moves, and end all others."""
+        planned = self._start_plans.claims(self.still_waits) if self._start_plans else ()
+        return (*self._preemptions.claims(self.still_waits), *planned, *self._kept_for_moves())
 
     def _kept_for_moves(self) -> tuple[Claim, ...]:
         return self._moves.claims() if self._moves is not None else ()
@@ -155,6 +159,10 @@ class PlanMaker:
             except InvalidObjectError:
                 return None
         return None
+
+
+def _all(_claim: Claim) -> bool:
+    return True
 
 
 def _unmeasured(_phase: Phase) -> None:

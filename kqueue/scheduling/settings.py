@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kqueue.api.wire import kueue as wire
+from kqueue.core.backfill.plans import LineRule
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
+from kqueue.core.future.run_time import NOT_KNOWN, RunTime
 from kqueue.core.hooks import HooksByProfile
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import SharingStrategy
@@ -64,5 +67,11 @@ class LoopSettings:
     """Returns the preemptionPolicy of a PriorityClass; None: there is none."""
     budgeted: Callable[[], frozenset[str]] = frozenset
     """Returns the UIDs of workloads with pods under a budget that allows no disruption."""
+    line_of: Callable[[str], LineRule | None] = lambda _queue: None
+    """Returns the line of a ClusterQueue for backfill by time; None: it has none."""
+    run_time_of: Callable[[wire.Workload], RunTime] = lambda _obj: NOT_KNOWN
+    """Returns the run time of a Workload."""
+    guess_of: Callable[[wire.Workload], int | None] = lambda _obj: None
+    """Returns the guessed seconds of a Workload's run, where a line asks for it; None: not known."""
     recorder: PlanRecorder | None = None
     """Records every plan; None: plans are not recorded."""

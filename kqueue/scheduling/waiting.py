@@ -28,6 +28,7 @@ _REQUEUE = {
     Outcome.LEADER: RequeueReason.GENERIC,
     Outcome.LEAST: RequeueReason.PREEMPTION_NO_CANDIDATES,
     Outcome.LOCALITY: RequeueReason.GENERIC,
+    Outcome.PLANNED: RequeueReason.GENERIC,
     Outcome.SIBLING: RequeueReason.GENERIC,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.PLUGIN: RequeueReason.GENERIC,

@@ -100,10 +100,10 @@ class Cache:
     def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
         """Return a snapshot for a cycle over heads of these ClusterQueues; charges to it do not change the cache.
 
-        `claims` belong to preemptors of earlier cycles; their quota trees are in the snapshot, too. Trees of the last
+        `claims` are those of earlier cycles; their quota trees are in the snapshot, too. Trees of the last
         snapshot are used again if no reference to it is left: only their changes are applied.
         """
-        wanted = {*queues, *(claim.queue for claim in claims)}
+        wanted = {*queues, *(queue for claim in claims for queue in _queues_of(claim))}
         inactive = {name: why.message for name in wanted if (why := self.quota.inactive(name)) is not None}
         specs: dict[str, QueueSpec] = {}
         nodes: dict[str, QuotaNode] = {}
@@ -210,3 +210,8 @@ class Cache:
     def is_flavor_used(self, flavor: str) -> bool:
         """Whether a ClusterQueue lists the flavor, or a workload still has usage in it."""
         return bool(self.quota.queues_of_flavor(flavor)) or self.held.sums.in_flavor(flavor)
+
+
+def _queues_of(claim: Claim) -> set[str]:
+    """Return the ClusterQueues of a claim, and of the workloads that end before its time."""
+    return ({claim.queue} if claim.queue else set()) | {queue for queue, _ in claim.ends.values()}

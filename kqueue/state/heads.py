@@ -33,10 +33,12 @@ class Heads:
         variants: VariantRules | None = None,
         order: QueueOrder = DEFAULT_ORDER,
         policy_of: Callable[[str], str | None] = lambda _name: None,
+        guess_of: Callable[[wire.Workload], int | None] = lambda _obj: None,
     ) -> None:
         """Take the cache and the options; `newest` returns the latest version of a Workload; the others are fields of
         `LoopSettings`.
         """
+        self._guess_of = guess_of
         self._policy_of = policy_of
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
@@ -71,7 +73,9 @@ class Heads:
         never = model.never_preempts(obj, self._policy_of)
         extra_of, least = model.extra_of(obj), model.least_of(obj)
         variant = self.variants.read(obj, queue) if self.variants is not None else None
-        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least or variant):
+        promised, guessed = model.promised_run_time(obj), self._guess_of(obj)
+        has_times = promised is not None or guessed is not None
+        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least or variant or has_times):
             return head
         return replace(
             head,
@@ -82,6 +86,8 @@ class Heads:
             extra_of=extra_of,
             least=least,
             variant=variant,
+            promised=promised,
+            guessed=guessed,
         )
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:

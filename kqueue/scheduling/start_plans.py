@@ -1,0 +1,166 @@
+"""Plans the start of the first workload in each line that does not fit, after the cycle that refused it.
+
+    refused    of each line, the first workload of the cycle that found no room, unless one ahead of it has a plan
+    planned    the earliest time at which it fits, by the ends of running workloads; searched in short steps
+    kept       an earlier time replaces the former one; a later one only if the former does not hold any more
+
+The plan is a claim with a time, which the next cycle charges.  A plan is renewed at most every few seconds, and at its
+time, so that a busy cluster is not searched after each end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from kqueue.core.backfill.plans import LineRule, MoveCause, PlannedMove, StartPlans
+from kqueue.core.backfill.search import Ending, earliest, holds
+from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.workload import Admitted, Claim, Head
+from kqueue.isolation import isolated_logged
+from kqueue.scheduling.alarm import Alarm
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.planning import PlanMaker
+
+_log = structlog.get_logger(__name__)
+
+UNKNOWN_END = timedelta(days=7)
+"""A workload without a known run time is taken to end after this time, so that a plan beside it has a time, too."""
+_LEAVING = timedelta(seconds=60)
+"""A workload that is being evicted, or has reached its limit, is taken to end after this time."""
+_RENEWED = timedelta(seconds=5)
+"""The least time between two searches for the same workload, unless its plan is due."""
+_REFUSED = frozenset({Outcome.NO_CANDIDATES, Outcome.PLANNED})
+_PER_TURN = 500
+"""Workloads whose ends are read before the event loop gets a turn."""
+_NAMED = 5
+"""The most workloads that are named as the cause of a move."""
+
+
+class StartPlanner:
+    """Follows the decisions of cycles, and plans between them."""
+
+    def __init__(self, context: Context, planning: PlanMaker, alarm: Alarm) -> None:
+        self._context, self._planning, self._alarm = context, planning, alarm
+        self._plans: StartPlans = context.state.start_plans
+        self._refused: dict[str, tuple[LineRule, Head]] = {}
+        """By line, the first workload of the cycle that found no room."""
+        self._searched: dict[str, tuple[str, datetime]] = {}
+        """By line: the workload of the last search, and its time."""
+
+    def decided(self, decision: Decision) -> None:
+        """Follow a decision of the present cycle."""
+        head = decision.head
+        match decision:
+            case Admit():
+                self._plans.join(decision.joins, head.uid, head.queue, head.key)
+                for uid in decision.takes:
+                    self._plans.end(uid)
+                self._plans.end(head.uid)
+            case Preempt():
+                self._plans.end(head.uid)
+            case Wait() if decision.outcome in _REFUSED:
+                rule = self._context.settings.line_of(head.queue)
+                if rule is not None and rule.name not in self._refused and self._plans.is_first(rule.name, head):
+                    self._refused[rule.name] = rule, head
+
+    async def plan(self) -> None:
+        """Plan the starts of the workloads that the last cycle refused."""
+        if not self._refused:
+            return
+        refused, self._refused = self._refused, {}
+        for rule, head in refused.values():
+            failed = "the start of a workload could not be planned, it waits without a planned start"
+            with isolated_logged(_log, failed, workload=head.key):
+                await self._plan(rule, head)
+
+    async def _plan(self, rule: LineRule, head: Head) -> None:
+        now, former = self._context.clock.now(), self._plans.of(rule.name)
+        former = former if former is not None and former.uid == head.uid else None
+        uid, at = self._searched.get(rule.name, ("", now))
+        is_due = former is None or (former.at is not None and former.at <= now)
+        if uid == head.uid and now - at < _RENEWED and (not is_due or former is None):
+            return
+        self._searched[rule.name] = head.uid, now
+        state, endings = await self._present(head, now)
+        found = await self._search(rule, head, state, endings, now)
+        newest, current = self._context.writer.newest(head.key), self._plans.of(rule.name)
+        if newest is None or newest.metadata.uid != head.uid:
+            return
+        if found is None or found.at is None:
+            self._plans.end(head.uid)
+            return
+        move = None
+        if former is not None and former.at is not None and found.at > former.at:
+            late = [e.workload for e in endings if e.workload.uid in former.ends and e.at > former.at]
+            if not late and not is_due and holds(state, former):
+                return
+            move = _move(former.at, found.at, late)
+            _log.info(
+                "a planned start became later",
+                workload=head.key,
+                before=move.before.isoformat(),
+                after=move.after.isoformat(),
+                cause=move.cause.value,
+                workloads=list(move.workloads),
+            )
+        if current is not None and former is not None and current.uid == head.uid:
+            joined = {uid: one for uid, one in current.ends.items() if uid not in former.ends}
+            found = replace(found, ends={**found.ends, **joined})
+        self._plans.put(rule.name, found, move)
+        assert found.at is not None
+        self._alarm.start_at(rule.name, head.queue, found.at)
+
+    async def _present(self, head: Head, now: datetime) -> tuple[PlannedState, list[Ending]]:
+        """Return the present state, and the end of each workload with quota."""
+        cache, context = self._context.state.cache, self._context
+        for steps in (cache.ledger.build_steps(), cache.held.view_steps()):
+            for _ in steps:
+                await context.clock.sleep(0)
+        holders = cache.held.views()
+        state = PlannedState(
+            snapshot=cache.snapshot([head.queue], self._planning.claims()),
+            rules=self._planning.rules(now, [head.uid]),
+            holders=holders,
+            hooks=context.settings.hooks,
+        )
+        endings: list[Ending] = []
+        for number, holder in enumerate(holders, 1):
+            endings.append(Ending(at=self._end_of(holder, now), workload=holder))
+            if number % _PER_TURN == 0:
+                await context.clock.sleep(0)
+        return state, endings
+
+    async def _search(
+        self, rule: LineRule, head: Head, state: PlannedState, endings: Sequence[Ending], now: datetime
+    ) -> Claim | None:
+        steps = earliest(state, head, endings, now=now, guesses=rule.guesses)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Claim | None = end.value
+                return found
+            await self._context.clock.sleep(0)
+
+    def _end_of(self, holder: Admitted, now: datetime) -> datetime:
+        """Return the time at which a workload with quota is taken to end, later than now."""
+        obj = self._context.writer.newest(holder.key)
+        if holder.evicted or obj is None or obj.metadata.uid != holder.uid:
+            return now + _LEAVING
+        known = self._context.settings.run_time_of(obj)
+        since = holder.admitted_at or now
+        if known.promised is not None:
+            end = since + timedelta(seconds=known.promised)
+            return end if end > now else now + _LEAVING
+        guess = since + timedelta(seconds=known.p90) if known.p90 is not None else now
+        return guess if guess > now else now + UNKNOWN_END
+
+
+def _move(before: datetime, after: datetime, late: Sequence[Admitted]) -> PlannedMove:
+    cause = MoveCause.OVERRUN if late else MoveCause.LESS_ROOM
+    return PlannedMove(before=before, after=after, cause=cause, workloads=tuple(w.key for w in late[:_NAMED]))

@@ -59,7 +59,7 @@ class StartPlanner:
             case Admit():
                 self._plans.join(decision.joins, head.uid, head.queue, head.key)
                 for uid in decision.takes:
-                    self._plans.end(uid)
+                    self._plans.pass_by(uid, head.key)
                 self._plans.end(head.uid)
             case Preempt():
                 self._plans.end(head.uid)

@@ -39,13 +39,15 @@ class MoveCause(StrEnum):
 
     OVERRUN = "Overrun"
     """A workload runs longer than it was taken to."""
+    PASSED = "Passed"
+    """A workload that the plan does not bind has started in its room."""
     LESS_ROOM = "LessRoom"
-    """Quota or hosts are gone, or are used by workloads that the plan does not bind."""
+    """Quota or hosts are gone."""
 
 
 @value(kw_only=True)
 class PlannedMove:
-    """A planned start that became later; `workloads`: the workloads (namespace/name) that run longer."""
+    """A planned start that became later; `workloads`: the workloads (namespace/name) that are the cause."""
 
     before: datetime
     after: datetime
@@ -55,13 +57,19 @@ class PlannedMove:
 
 @value(kw_only=True)
 class StartHistory:
-    """The planned starts of one workload: the first one, the number of times that it became later, and the last such
-    move (None: it never did).
+    """The planned starts of one workload.
+
+    Args:
+        first: the first one.
+        moves: the number of times that it became later.
+        last: the last such time; None: it never became later.
+        lost: the planned start that another workload (namespace/name) ended; None: it has one, or gave it up itself.
     """
 
     first: datetime
     moves: int = 0
     last: PlannedMove | None = None
+    lost: tuple[datetime, str] | None = None
 
 
 class StartPlans:
@@ -113,9 +121,14 @@ class StartPlans:
         former = self._claims.get(line)
         self._claims[line] = claim
         history = self._histories.get(claim.uid) or StartHistory(first=claim.at)
+        if history.lost is not None and history.lost[0] < claim.at:
+            before, by = history.lost
+            move = PlannedMove(before=before, after=claim.at, cause=MoveCause.PASSED, workloads=(by,))
         if move is not None:
             history = replace(history, moves=history.moves + 1, last=move)
-        self._histories[claim.uid] = history
+        self._histories[claim.uid] = replace(history, lost=None)
+        if former is not None and former.uid != claim.uid:
+            self._lost(former, claim.key)
         if former is not None and _leaves_room(former, claim):
             self.on_ended(former)
 
@@ -127,6 +140,18 @@ class StartPlans:
         for line, claim in self._claims.items():
             if claim.uid in wanted:
                 self._claims[line] = replace(claim, ends={**claim.ends, workload: (queue, key)})
+
+    def pass_by(self, uid: str, key: str) -> None:
+        """End the planned start of a workload, because another one (namespace/name) has started in its room."""
+        claim = next((claim for claim in self._claims.values() if claim.uid == uid), None)
+        if claim is not None:
+            self._lost(claim, key)
+            self.end(uid)
+
+    def _lost(self, claim: Claim, by: str) -> None:
+        history = self._histories.get(claim.uid)
+        if history is not None and claim.at is not None:
+            self._histories[claim.uid] = replace(history, lost=(claim.at, by))
 
     def end(self, uid: str) -> bool:
         """End the planned start of a workload; return whether it had one."""

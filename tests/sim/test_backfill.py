@@ -1,0 +1,137 @@
+"""Backfill by time: a large gang starts at its planned start or before, whatever small jobs arrive meanwhile."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from kqueue.api import names
+from kqueue.api.backfill_names import BACKFILL_ANNOTATION
+from kqueue.core.backfill.plans import MoveCause, StartPlans
+from kqueue.sandbox.topology_spec import RACK_LABEL
+from tests.sim.chosen import few_seeds
+from tests.sim.objects import CLUSTER_QUEUES, COHORTS, WORKLOADS, job, ours
+from tests.sim.world import World, condition, simulated
+
+_SPARE = 5
+"""Seconds by which a job ends before its limit, so that the limit does not end it."""
+_LATE = 5.0
+"""Seconds after a planned start within which the gang has quota: its room must be seen to be free."""
+
+
+def plans_of(world: World) -> StartPlans:
+    """The planned starts of the controller of a world."""
+    assert world.controller is not None
+    return world.controller.operator.manager.start_plans
+
+
+async def with_backfill(world: World, queue: str, mode: str = "time") -> None:
+    """Give a ClusterQueue the annotation."""
+    await world.api.patch(CLUSTER_QUEUES, queue, {"metadata": {"annotations": {BACKFILL_ANNOTATION: mode}}})
+
+
+def limited(name: str, seconds: int, **settings: Any) -> Any:
+    """A job that runs so long, with a limit."""
+    made = job(name, run_seconds=seconds, **settings)
+    made["metadata"]["labels"][names.MAX_EXEC_TIME_SECONDS_LABEL] = str(seconds + _SPARE)
+    return made
+
+
+def started(world: World, name: str) -> datetime | None:
+    """When the Workload of a job, or a Workload (namespace/name), got quota; None: it has none."""
+    workload = world.find(WORKLOADS, name.partition("/")[2]) if "/" in name else world.workload_of(name)
+    reserved = condition(workload, "QuotaReserved") if workload is not None else None
+    if reserved is None or reserved["status"] != "True":
+        return None
+    return datetime.fromisoformat(reserved["lastTransitionTime"])
+
+
+async def crowd(world: World, *, with_limits: bool, seconds: int) -> tuple[datetime | None, datetime | None]:
+    """Small jobs arrive all the time beside a gang of a rack; return its first planned start, and its start."""
+    for number in range(5):
+        await world.submit(limited(f"early-{number}", 30 + 4 * number, pods=1, topology=None))
+        await world.pass_time(1)
+    await world.submit(limited("gang", 60, pods=4, topology=("required", RACK_LABEL)))
+    planned = None
+    for number in range(seconds // 5):
+        await world.pass_time(5)
+        for line in plans_of(world).all().values():
+            planned = planned or line.at
+        if started(world, "gang") is not None:
+            break
+        make = limited if with_limits else job
+        small = make(f"late-{number}", 40, pods=1, topology=None) if with_limits else None
+        await world.submit(small or job(f"late-{number}", run_seconds=40, pods=1, topology=None))
+    return planned, started(world, "gang")
+
+
+async def test_without_backfill_a_gang_starves() -> None:
+    """The load of the next test."""
+    async with simulated("starves") as world:
+        assert await crowd(world, with_limits=True, seconds=300) == (None, None)
+
+
+@pytest.mark.parametrize("with_limits", [pytest.param(True, id="limits"), pytest.param(False, id="no limits")])
+async def test_a_gang_starts_as_planned(with_limits: bool) -> None:
+    """Small jobs with limits use the room until then, and jobs without limits do not."""
+    async with simulated(f"planned-{with_limits}") as world:
+        await with_backfill(world, "solo")
+        planned, start = await crowd(world, with_limits=with_limits, seconds=300)
+        assert planned is not None
+        assert start is not None
+        assert (start - planned).total_seconds() <= _LATE
+
+
+@pytest.mark.parametrize("seed", few_seeds("0,1", "2,3,4,5,6,7,8,9,10,11"))
+async def test_planned_starts_hold(seed: int) -> None:
+    """Jobs of all queues keep their limits, and nothing is taken away: a planned start becomes later only if an owner
+    of lent quota takes it back.
+    """
+    chance = random.Random(seed)
+    async with simulated(f"backfill-{seed}") as world:
+        for queue in ("solo", "twice", "few"):
+            if chance.random() < 0.7:
+                await with_backfill(world, queue)
+        both = ours("Cohort", "both", spec={})
+        both["metadata"]["annotations"] = {BACKFILL_ANNOTATION: "time"}
+        await world.api.create(COHORTS, both)
+        told: dict[str, tuple[str, datetime, int]] = {}
+        for number in range(60):
+            for _ in range(chance.randint(0, 2)):
+                await submit(world, chance, f"job-{number}-{_}")
+            await world.pass_time(chance.randint(1, 12))
+            for line, claim in plans_of(world).all().items():
+                found = plans_of(world).of_workload(claim.uid)
+                assert found is not None
+                assert claim.at is not None
+                moves, last = found[1].moves, found[1].last
+                _, before, moved = told.get(claim.uid, ("", claim.at, 0))
+                if claim.at > before:
+                    assert moves > moved, f"seed {seed}: {line} {claim.key}"
+                    assert last is not None
+                    assert last.cause is MoveCause.PASSED, f"seed {seed}: {line} {claim.key}: {last}"
+                told[claim.uid] = claim.key, claim.at, moves
+        at_rest = world.clock.now()
+        await world.pass_time(900)
+        for key, at, moved in told.values():
+            begun = started(world, key)
+            if begun is not None and at > at_rest and not moved:
+                late = (begun - at).total_seconds()
+                assert late <= _LATE, f"seed {seed}: {key} started {late} s after its planned start"
+
+
+async def submit(world: World, chance: random.Random, name: str) -> None:
+    """A job of any queue that keeps its limit; some are large, and some have no limit."""
+    queue = chance.choice(["solo", "twice", "few", "left", "right", "solo", "left"])
+    large = chance.random() < 0.2
+    pods, gpus = (4, 8) if large else (chance.randint(1, 2), chance.choice([2, 4, 8]))
+    topology = ("required", RACK_LABEL) if large or chance.random() < 0.3 else None
+    make = limited if large or chance.random() < 0.8 else _unlimited
+    await world.submit(make(name, chance.randint(10, 120), queue=queue, pods=pods, gpus=gpus, topology=topology))
+
+
+def _unlimited(name: str, seconds: int, **settings: Any) -> Any:
+    return job(name, run_seconds=seconds, **settings)

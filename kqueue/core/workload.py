@@ -323,6 +323,8 @@ class Claim:
     movers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     at: datetime | None = None
     """The time from which the resources must be free; None: as soon as the victims have left."""
+    until: datetime | None = None
+    """The time at which a Reservation ends; None: the claim ends when its workload starts."""
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Workloads that are taken to end before `at` (uid -> ClusterQueue and key); they are not preempted for it."""
     open_to: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.manager import rules
+from kqueue.manager.backfill import make_guess
 from kqueue.manager.proposals import proposal_source
 from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import Heads
@@ -119,6 +120,7 @@ def sources_of(operator: Operator) -> Sources:
                 variants=settings.variants,
                 order=settings.queue_order,
                 policy_of=manager.preemption_policy,
+                guess_of=manager.shared(make_guess),
             ),
             tries=manager.tries,
             rules=loop.planning.rules,
@@ -126,6 +128,7 @@ def sources_of(operator: Operator) -> Sources:
             held_by=loop.planning.held_by,
             hooks=manager.plugins.hooks,
             joint=operator.rounds.history if operator.rounds is not None else None,
+            starts=manager.start_plans,
             plan_for=lambda key: open_plan_for(proposals.plans(), key, operator.clock.now()),
         ),
         held_back=held_back,

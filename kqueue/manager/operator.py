@@ -29,6 +29,7 @@ from kqueue.controllers.run_times import make_run_times
 from kqueue.controllers.watches import BY_NAMESPACE
 from kqueue.isolation import isolated_logged
 from kqueue.manager import rules
+from kqueue.manager.backfill import make_guess, make_lines
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.manager.controllers import SETUPS
 from kqueue.manager.gang_gauges import make_gang_gauges
@@ -58,7 +59,6 @@ from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
-from kqueue.state.backfill_lines import BackfillLines
 from kqueue.state.cache_audit import Told
 
 _log = structlog.get_logger(__name__)
@@ -410,8 +410,7 @@ class Operator:
 def _make_loop(
     manager: ControllerManager, observer: CycleObserver, look_at_parked: Callable[..., int]
 ) -> SchedulingLoop:
-    records, run_times = manager.shared(make_gang_records), manager.shared(make_run_times)
-    lines = BackfillLines(manager.cache.quota)
+    records = manager.shared(make_gang_records)
     return SchedulingLoop(
         SchedulingState(
             cache=manager.cache,
@@ -438,9 +437,9 @@ def _make_loop(
             hooks=manager.plugins.hooks,
             policy_of=manager.preemption_policy,
             budgeted=manager.shared(make_budgets).protected,
-            line_of=lines.of,
-            run_time_of=run_times.of,
-            guess_of=lambda obj: run_times.of(obj).p90 if lines.guess else None,
+            line_of=manager.shared(make_lines).of,
+            run_time_of=manager.shared(make_run_times).of,
+            guess_of=manager.shared(make_guess),
             recorder=make_recorder(manager),
         ),
         turns=manager.turns,

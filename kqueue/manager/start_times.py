@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kqueue.controllers.run_times import make_run_times
 from kqueue.manager import rules
+from kqueue.manager.backfill import make_lines
 from kqueue.manager.explaining import Sources
 from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.visibility.pending import PendingWorkloads
@@ -25,7 +26,7 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         pending=pending,
         held_back=sources.held_back,
         run_time_of=operator.manager.shared(make_run_times).of,
-        rules=DrainRules(order=settings.order, looks=settings.looks),
+        rules=DrainRules(order=settings.order, looks=settings.looks, line_of=operator.manager.shared(make_lines).of),
     )
 
 

@@ -17,8 +17,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from kqueue.core.backfill.plans import LineRule, MoveCause, PlannedMove, StartPlans
-from kqueue.core.backfill.search import Ending, earliest, holds
-from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.backfill.refusals import Refusals
+from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, Ending, earliest, holds
+from kqueue.core.decision import Decision
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Admitted, Claim, Head
 from kqueue.isolation import isolated_logged
@@ -28,13 +29,8 @@ from kqueue.scheduling.planning import PlanMaker
 
 _log = structlog.get_logger(__name__)
 
-UNKNOWN_END = timedelta(days=7)
-"""A workload without a known run time is taken to end after this time, so that a plan beside it has a time, too."""
 _LEAVING = timedelta(seconds=60)
 """A workload that is being evicted, or has reached its limit, is taken to end after this time."""
-_RENEWED = timedelta(seconds=5)
-"""The least time between two searches for the same workload, unless its plan is due."""
-_REFUSED = frozenset({Outcome.NO_CANDIDATES, Outcome.PLANNED})
 _PER_TURN = 500
 """Workloads whose ends are read before the event loop gets a turn."""
 _NAMED = 5
@@ -47,33 +43,17 @@ class StartPlanner:
     def __init__(self, context: Context, planning: PlanMaker, alarm: Alarm) -> None:
         self._context, self._planning, self._alarm = context, planning, alarm
         self._plans: StartPlans = context.state.start_plans
-        self._refused: dict[str, tuple[LineRule, Head]] = {}
-        """By line, the first workload of the cycle that found no room."""
+        self._refusals = Refusals(self._plans, context.settings.line_of)
         self._searched: dict[str, tuple[str, datetime]] = {}
         """By line: the workload of the last search, and its time."""
 
     def decided(self, decision: Decision) -> None:
         """Follow a decision of the present cycle."""
-        head = decision.head
-        match decision:
-            case Admit():
-                self._plans.join(decision.joins, head.uid, head.queue, head.key)
-                for uid in decision.takes:
-                    self._plans.pass_by(uid, head.key)
-                self._plans.end(head.uid)
-            case Preempt():
-                self._plans.end(head.uid)
-            case Wait() if decision.outcome in _REFUSED:
-                rule = self._context.settings.line_of(head.queue)
-                if rule is not None and rule.name not in self._refused and self._plans.is_first(rule.name, head):
-                    self._refused[rule.name] = rule, head
+        self._refusals.decided(decision)
 
     async def plan(self) -> None:
         """Plan the starts of the workloads that the last cycle refused."""
-        if not self._refused:
-            return
-        refused, self._refused = self._refused, {}
-        for rule, head in refused.values():
+        for rule, head in self._refusals.take():
             failed = "the start of a workload could not be planned, it waits without a planned start"
             with isolated_logged(_log, failed, workload=head.key):
                 await self._plan(rule, head)
@@ -83,7 +63,7 @@ class StartPlanner:
         former = former if former is not None and former.uid == head.uid else None
         uid, at = self._searched.get(rule.name, ("", now))
         is_due = former is None or (former.at is not None and former.at <= now)
-        if uid == head.uid and now - at < _RENEWED and (not is_due or former is None):
+        if uid == head.uid and now - at < RENEWED and (not is_due or former is None):
             return
         self._searched[rule.name] = head.uid, now
         state, endings = await self._present(head, now)

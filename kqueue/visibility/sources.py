@@ -9,6 +9,7 @@ from datetime import datetime
 from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.defragmentation import DefragmentationPlan
+from kqueue.core.backfill.plans import StartPlans
 from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim
@@ -21,6 +22,7 @@ from kqueue.state.queues import Queues
 from kqueue.state.tries import Tries
 from kqueue.visibility.defragmentation import plan_part
 from kqueue.visibility.joint_rounds import workload_part
+from kqueue.visibility.planned_starts import planned_start_part
 from kqueue.visibility.question import JSON
 from kqueue.visibility.workload_state import variant_part
 
@@ -35,6 +37,7 @@ class PlanningSource:
         held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
         hooks: plugins by the profile of a ClusterQueue; only the leader calls them.
         joint: rounds of joint placement; None: there are none.
+        starts: the planned starts of workloads.
         plan_for: returns the DefragmentationPlan that stands for a waiting Workload (namespace/name), or None.
     """
 
@@ -46,6 +49,7 @@ class PlanningSource:
     hooks: HooksByProfile = field(default_factory=dict)
     joint: JointHistory | None = None
     plan_for: Callable[[str], DefragmentationPlan | None] = lambda _key: None
+    starts: StartPlans = field(default_factory=StartPlans)
 
     def is_parent(self, obj: wire.Workload) -> bool:
         """Whether variants are tried in place of the Workload."""
@@ -56,6 +60,8 @@ class PlanningSource:
         placement with the Workload, and the plan for it.
         """
         found: JSON = {}
+        if (planned := self.starts.of_workload(obj.metadata.uid)) is not None:
+            found["plannedStart"] = planned_start_part(*planned)
         if self.heads.variants is not None and (variants := self.heads.variants.of_parent(obj, queue)):
             found["variants"] = [variant_part(flavor, variant) for flavor, variant in variants.items()]
         joint = workload_part(self.joint, obj.metadata.uid) if self.joint is not None else None

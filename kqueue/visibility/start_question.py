@@ -9,6 +9,7 @@ from datetime import datetime
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.backfill.plans import LineRule
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
 from kqueue.core.future.question import (
     DEFAULT_BOUNDS,
@@ -52,6 +53,7 @@ class DrainRules:
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
     bounds: DrainBounds = DEFAULT_BOUNDS
+    line_of: Callable[[str], LineRule | None] = lambda _queue: None
 
 
 class StartQuestions:
@@ -110,6 +112,8 @@ class StartQuestions:
             order=self._rules.order,
             looks=self._rules.looks,
             bounds=self._rules.bounds,
+            line_of={queue: rule for queue in queues if (rule := self._rules.line_of(queue)) is not None},
+            planned={line: claim.uid for line, claim in self._planning.starts.all().items()},
         )
         keys = {one.head.uid: one.head.key for some in waiting.values() for one in some}
         again = {uid: one.waits_as.head.key for uid, one in running.items() if one.waits_as is not None}

@@ -14,6 +14,7 @@ from kqueue.core.backfill.plans import MoveCause, StartPlans
 from kqueue.sandbox.topology_spec import RACK_LABEL
 from tests.sim.chosen import few_seeds
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, WORKLOADS, job, ours
+from tests.sim.test_start_times import told
 from tests.sim.world import World, condition, simulated
 
 _SPARE = 5
@@ -83,6 +84,27 @@ async def test_a_gang_starts_as_planned(with_limits: bool) -> None:
         assert planned is not None
         assert start is not None
         assert (start - planned).total_seconds() <= _LATE
+
+
+async def test_start_times_follow_backfill() -> None:
+    """The start time that is told while the gang waits comes true, and so does that of a job behind it."""
+    async with simulated("told") as world:
+        await with_backfill(world, "solo")
+        for number in range(5):
+            await world.submit(limited(f"early-{number}", 30 + 4 * number, pods=1, topology=None))
+        await world.submit(limited("gang", 60, pods=4, topology=("required", RACK_LABEL)))
+        await world.submit(limited("late", 90, pods=2, topology=None))
+        await world.pass_time(5)
+        answer = await told(world)
+        at = datetime.fromisoformat(answer["generatedAt"])
+        items = {one["metadata"]["name"]: one["startTime"] for one in answer["items"]}
+        await world.pass_time(200)
+        for name in ("gang", "late"):
+            workload, begun = world.workload_of(name), started(world, name)
+            assert workload is not None
+            assert begun is not None
+            late = (begun - at).total_seconds() - items[workload["metadata"]["name"]]["p90Seconds"]
+            assert -30 <= late <= _LATE, f"{name}: {items}"
 
 
 @pytest.mark.parametrize("seed", few_seeds("0,1", "2,3,4,5,6,7,8,9,10,11"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
@@ -22,6 +22,10 @@ from kqueue.core.preemption import Findings
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Claim, Head, Snapshot
 
+UNKNOWN_END = timedelta(days=7)
+"""A workload without a known run time is taken to end after this time, so that a start beside it has a time, too."""
+RENEWED = timedelta(seconds=5)
+"""The least time between two searches for the same workload, unless its planned start is due."""
 _PER_STEP = 200
 """Workloads that are released or charged in one step."""
 

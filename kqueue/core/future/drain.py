@@ -20,6 +20,7 @@ from functools import partial
 from kqueue.core import cycle
 from kqueue.core.decision import KEEPS_CLAIM, Admit, Decision, Preempt, Wait
 from kqueue.core.future.lines import Lines
+from kqueue.core.future.planned_starts import FutureStarts
 from kqueue.core.future.question import StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.remaining import Quantile, remaining
 from kqueue.core.future.world import FutureWorld
@@ -119,6 +120,7 @@ class Drain:
         self._wakes_of_queues: set[tuple[int, str]] = set()
         self._ended = _Ended()
         """The workloads that have ended in the present event."""
+        self._planned_starts = FutureStarts(question, self._world, self._lines.wake)
         self.tries = 0
         """The number of heads that were planned."""
         self.is_complete = True
@@ -152,6 +154,9 @@ class Drain:
                 heapq.heappush(self._ends, (rest, uid, 0))
         for waiting in self._lines:
             self._admit_to_line(waiting)
+        for until, _, queues in self._planned_starts.ends():
+            for queue in queues:
+                heapq.heappush(self._wakes, (max(1, self._seconds_to(until)), queue, ""))
 
     def _admit_to_line(self, waiting: WaitingWorkload) -> None:
         if waiting.on_hold:
@@ -219,7 +224,7 @@ class Drain:
         goes_on = True
         while goes_on:
             findings = Findings(self._world.rules(self._now, ()), self._cache.lowest)
-            heads = self._lines.heads(partial(self._world.may_start, findings=findings))
+            heads = self._lines.heads(partial(self._may_start, findings=findings))
             if not heads:
                 return
             self.tries += len(heads)
@@ -228,11 +233,15 @@ class Drain:
                 return
             goes_on = self._one_cycle(heads)
 
+    def _may_start(self, head: Head, refused: Wait | None, findings: Findings) -> bool:
+        return self._world.may_start(head, refused, findings) or self._planned_starts.asks_for(head, self._now)
+
     def _one_cycle(self, heads: list[Head]) -> bool:
         """Plan these heads; return whether another cycle may have another result."""
         self._cycle += 1
         goes_on, victims = False, list[Admitted]()
         for decision in list(self._planned(heads)):
+            self._planned_starts.decided(decision)
             match decision:
                 case Admit():
                     self._start(decision)
@@ -245,12 +254,22 @@ class Drain:
                 case Wait():
                     goes_on |= self._follow(decision)
         self._end_early(victims)
+        if self._question.line_of:
+            self._planned_starts.plan(self._question.state, self._now, self._end_times())
         return goes_on
+
+    def _end_times(self) -> dict[str, datetime]:
+        """Return the times at which workloads end, by UID."""
+        return {
+            uid: self._now0 + timedelta(seconds=at)
+            for at, uid, start in self._ends
+            if self._starts_of.get(uid, 0) == start
+        }
 
     def _planned(self, heads: list[Head]) -> Iterable[Decision]:
         question = self._question
         return cycle.plan(
-            self._world.snapshot({head.queue for head in heads}),
+            self._world.snapshot({head.queue for head in heads}, self._planned_starts.claims(self._now)),
             heads,
             rules=self._world.rules(self._now, heads),
             order=question.order,

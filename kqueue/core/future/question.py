@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kqueue.core.backfill.plans import LineRule
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
 from kqueue.core.future.run_time import NOT_KNOWN, RunTime
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
@@ -91,3 +92,7 @@ class StartQuestion:
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
     bounds: DrainBounds = DEFAULT_BOUNDS
+    line_of: Mapping[str, LineRule] = field(default_factory=dict)
+    """The lines of backfill, by ClusterQueue."""
+    planned: Mapping[str, str] = field(default_factory=dict)
+    """By line, the UID of the workload with its planned start; its claim is in the snapshot."""

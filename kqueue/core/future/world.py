@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -66,7 +66,7 @@ class FutureWorld:
         """All workloads with usage, by UID."""
         for workloads in self._admitted.values():
             self.holders.update({holder.uid: holder for holder in workloads.values()})
-        self._claims: dict[str, Claim] = {claim.uid: claim for claim in state.snapshot.claims}
+        self._claims: dict[str, Claim] = {claim.uid: claim for claim in state.snapshot.claims if not claim.is_timed}
         self._preempted = Counter[tuple[str, str]]()
         self._columns: dict[str, frozenset[FlavorResource]] = {}
         """All columns of a ClusterQueue."""
@@ -77,10 +77,11 @@ class FutureWorld:
         self.generation = 0
         """Rises with each release."""
 
-    def snapshot(self, queues: Iterable[str]) -> Snapshot:
-        """Return a snapshot for a cycle over heads of these ClusterQueues."""
+    def snapshot(self, queues: Iterable[str], timed: Sequence[Claim] = ()) -> Snapshot:
+        """Return a snapshot for a cycle over heads of these ClusterQueues; `timed` are the claims with a time."""
         nodes = {}
-        for name in (*queues, *(claim.queue for claim in self._claims.values())):
+        ending = {queue for claim in timed for queue, _ in claim.ends.values()}
+        for name in (*queues, *ending, *(claim.queue for claim in (*self._claims.values(), *timed))):
             if name in self._own and name not in nodes:
                 root = self._live.nodes[name].root
                 copy = self._copies.get(id(root))
@@ -93,7 +94,7 @@ class FutureWorld:
             nodes=nodes,
             topologies={n: replace(v, capacity=v.capacity.fork()) for n, v in self._live.topologies.items()},
             admitted={name: self._admitted[name] for name in nodes},
-            claims=tuple(self._claims.values()),
+            claims=(*self._claims.values(), *timed),
         )
 
     def rules(self, now: datetime, heads: Iterable[Head]) -> Rules:
@@ -185,8 +186,8 @@ class FutureWorld:
 
     # --- who may use what
 
-    def beside(self, workload: Admitted) -> set[str]:
-        """Return the ClusterQueues that may use what this workload releases."""
+    def beside(self, workload: Admitted | Claim) -> set[str]:
+        """Return the ClusterQueues that may use what this workload, or the end of this claim, releases."""
         helped = set(self.trees.get(workload.queue, ()))
         hosts = {name for flavor in workload.domains for name in same_hosts(flavor, self._live.topologies)}
         if hosts:

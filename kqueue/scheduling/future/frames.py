@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from kqueue.core.backfill.plans import LineRule
 from kqueue.core.decision import SecondLooks
 from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import RunTime
@@ -93,6 +94,8 @@ class StartsAsked:
     order: OrderRules
     looks: SecondLooks
     bounds: DrainBounds
+    line_of: Mapping[str, LineRule]
+    planned: Mapping[str, str]
     seconds: float
     fingerprint: int
 
@@ -179,6 +182,8 @@ class StartMessages:
                 order=question.order,
                 looks=question.looks,
                 bounds=question.bounds,
+                line_of=question.line_of,
+                planned=question.planned,
                 seconds=self._seconds,
                 fingerprint=sent.fingerprint(),
             )
@@ -240,6 +245,8 @@ class StartAssembly:
             order=asked.order,
             looks=asked.looks,
             bounds=asked.bounds,
+            line_of=asked.line_of,
+            planned=asked.planned,
         )
 
     def _whole(self, facts: WaitFacts) -> WaitingWorkload:

@@ -152,6 +152,7 @@ def labels() -> str:
         "api/multikueue_names.py",
         "api/run_names.py",
         "api/quota_names.py",
+        "api/backfill_names.py",
         "kube/names.py",
         "sandbox/names.py",
     ):

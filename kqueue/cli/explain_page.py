@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.cli.output import printable
-from kqueue.cli.start_lines import start_sentences
+from kqueue.cli.start_lines import planned_sentences, start_sentences
 
 JSON = Mapping[str, Any]
 _INDENT = 2
@@ -127,6 +127,8 @@ def _pending(answer: JSON, pending: JSON) -> Iterator[PageLine]:
     yield from section("Queue", _queue(answer, pending))
     held = (line for one in pending.get("heldBackBy") or () for line in held_back_lines(one))
     yield from section("Held back by", held)
+    planned = planned_sentences(answer.get("plannedStart") or {})
+    yield from section("Planned start", (PageLine(one, 1) for one in planned))
     yield from section("Start", (PageLine(one, 1) for one in start_sentences(pending.get("startTime") or {})))
     yield from section("Now", _now(pending.get("now") or {}))
     blockers, flavors = pending.get("blockers") or (), pending.get("flavors") or ()

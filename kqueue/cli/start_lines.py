@@ -22,6 +22,27 @@ def start_sentences(start: JSON) -> Iterator[str]:
     yield from _facts(start)
 
 
+def planned_sentences(planned: JSON) -> Iterator[str]:
+    """Yield what an explanation's `plannedStart` says; nothing without one."""
+    if not planned:
+        return
+    yield f"at {planned['at']} at the latest: others start only if they do not delay it"
+    later = planned.get("lastLater")
+    if later:
+        times = planned["timesLater"]
+        yield f"first planned at {planned['first']}; later since then {times} {'time' if times == 1 else 'times'}"
+        others = later["workloadCount"] - len(later["workloads"])
+        who = _workloads({"workloads": later["workloads"], "others": others}) if later["workloadCount"] else ""
+        yield _CAUSES.get(later["cause"], "{}").format(who)
+
+
+_CAUSES = {
+    "Overrun": "last because of a longer run of {}",
+    "Passed": "last because of the start of {}, which it does not hold up",
+    "LessRoom": "last because quota or hosts are gone",
+}
+
+
 def _facts(start: JSON) -> Iterator[str]:
     domains = ["/".join(one["domain"]) for one in start.get("domains") or ()]
     if domains:

@@ -30,7 +30,7 @@ from kqueue.errors import InvalidObjectError, PluginError
 from kqueue.runtime.controller import Result
 from kqueue.state import checks, status
 from kqueue.state.conditions import Stamp, cut
-from kqueue.state.heads import Heads
+from kqueue.state.heads import HeadOptions, Heads
 
 _log = structlog.get_logger(__name__)
 
@@ -239,7 +239,7 @@ def _answered(state: dict[str, Any], answer: _Answer, stamp: Stamp) -> dict[str,
 
 def _admits(manager: Manager) -> Callable[[wire.Workload], Admit | None]:
     elastic = manager.config.enabled("ElasticJobsViaWorkloadSlices")
-    heads = Heads(manager.cache, manager.workload_writer.newest, elastic=elastic, order=manager.order)
+    heads = Heads(manager.cache, manager.workload_writer.newest, HeadOptions(elastic=elastic, order=manager.order))
 
     def admit(workload: wire.Workload) -> Admit | None:
         admission = manager.cache.requests.admission(workload)

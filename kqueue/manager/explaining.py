@@ -15,7 +15,7 @@ from kqueue.manager import rules
 from kqueue.manager.backfill import make_guess
 from kqueue.manager.proposals import proposal_source
 from kqueue.state.defrag.stored import open_plan_for
-from kqueue.state.heads import Heads
+from kqueue.state.heads import HeadOptions, Heads
 from kqueue.visibility.clusters import ClusterExplainer
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.placements import PlacementView
@@ -115,12 +115,14 @@ def sources_of(operator: Operator) -> Sources:
             heads=Heads(
                 manager.cache,
                 manager.workload_writer.newest,
-                elastic=settings.elastic,
-                preemption_gates=settings.preemption_gates,
-                variants=settings.variants,
-                order=settings.queue_order,
-                policy_of=manager.preemption_policy,
-                guess_of=manager.shared(make_guess),
+                HeadOptions(
+                    elastic=settings.elastic,
+                    preemption_gates=settings.preemption_gates,
+                    variants=settings.variants,
+                    order=settings.queue_order,
+                    policy_of=manager.preemption_policy,
+                    guess_of=manager.shared(make_guess),
+                ),
             ),
             tries=manager.tries,
             rules=loop.planning.rules,

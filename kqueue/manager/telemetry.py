@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import SelectorSettings
 from kqueue.controllers.record import ObjectReference, Reporter, record_waiting, workload_reference
+from kqueue.core.backfill.plans import MoveCause
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target
@@ -135,6 +136,14 @@ class CycleObserver:
         """Count a second search for preemption targets."""
         self._metrics.cluster_queue(queue).retargeted(result=result)
 
+    def planned_start_kept(self, queue: str, *, in_time: bool) -> None:
+        """Count a workload of this ClusterQueue that has started as it was planned first, or later."""
+        self._metrics.cluster_queue(queue).planned_start_kept(result="in_time" if in_time else "later")
+
+    def planned_start_moved(self, queue: str, cause: MoveCause) -> None:
+        """Count a planned start that became later."""
+        self._metrics.cluster_queue(queue).planned_start_moved(cause=cause.value)
+
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Record a reservation: waiting time, placement quality, and events for the user."""
         waited = _waited(workload, self._clock.now())
@@ -145,6 +154,8 @@ class CycleObserver:
         values = self._metrics.values_of(workload.metadata.labels, workload.metadata.annotations)
         cluster.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
         local.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted, values=values)
+        if decision.joins:
+            cluster.backfilled()
         for found in decision.quality:
             cluster.placed(algorithm=str(found.algorithm), proven=found.proven, levels=found.levels)
         flavors = sorted({flavor for held in admission.pod_sets for flavor in held.flavors.values()})

@@ -139,6 +139,15 @@ class ClusterQueueFamilies(_Group):
         self.quarantines = self._counter(
             "kqueue_quarantines_total", "Workloads that were left alone because planning them failed twice", *queue
         )
+        self.planned_starts = self._counter(
+            "kqueue_planned_starts_total", "Workloads with a planned start that have started", *queue, "result"
+        )
+        self.planned_moves = self._counter(
+            "kqueue_planned_start_moves_total", "Planned starts that became later", *queue, "cause"
+        )
+        self.backfilled = self._counter(
+            "kqueue_backfilled_workloads_total", "Workloads that started in room that is kept for others", *queue
+        )
         self.dispatched = self._counter(
             "multikueue_workloads_dispatched_total", "Copies of Workloads made on worker clusters", *queue, "cluster"
         )

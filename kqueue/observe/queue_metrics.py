@@ -343,6 +343,18 @@ class ClusterQueueMetrics(_QueueMetrics):
         """Set how many preemptors of this queue lost their targets to other preemptors in the last cycle."""
         self._set(self._f.preemption_skips, preemptors)
 
+    def planned_start_kept(self, *, result: str) -> None:
+        """Count a workload with a planned start that has started; the result is `in_time` or `later`."""
+        self._count(self._f.planned_starts, result)
+
+    def planned_start_moved(self, *, cause: str) -> None:
+        """Count a planned start that became later."""
+        self._count(self._f.planned_moves, cause)
+
+    def backfilled(self) -> None:
+        """Count a workload that started in room that is kept for another one, or for a Reservation."""
+        self._count(self._f.backfilled)
+
     def retargeted(self, *, result: str) -> None:
         """Count a preemptor whose targets others took; the result is `new_targets`, `deferred_fit` or `skipped`."""
         self._count(self._f.retargeted, result)

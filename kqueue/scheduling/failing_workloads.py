@@ -35,6 +35,7 @@ class FailingWorkloads:
         """`paused` is called with a ClusterQueue and the time until which one of its workloads is delayed."""
         state = context.state
         self._quarantine, self._cache, self._queues = state.quarantine, state.cache, state.queues
+        self._start_plans = state.start_plans
         self._preemptions, self._order, self._paused = state.preemptions, context.settings.queue_order, paused
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock = context.observer, context.clock
@@ -56,6 +57,7 @@ class FailingWorkloads:
         if obj is None:
             return
         self._preemptions.end(obj.metadata.uid)
+        self._start_plans.end(obj.metadata.uid)
         queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
         now = self._clock.now()
         if self._quarantine.strike(key, obj, error, doing=doing, queue=queue, now=now) is not None:

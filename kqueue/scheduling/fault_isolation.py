@@ -43,6 +43,7 @@ class FaultIsolation:
         scans: ScanMemories,
         put_back: PutBack,
     ) -> None:
+        self._start_plans = context.state.start_plans
         self._cache, self._queues, self._preemptions = (
             context.state.cache,
             context.state.queues,
@@ -157,6 +158,7 @@ class FaultIsolation:
             trouble = self._trouble_with((), claim)
             if trouble is not None and self._trouble_with({claim.queue}) is None:
                 self._preemptions.end(claim.uid)
+                self._start_plans.end(claim.uid)
                 if self._moves is not None:
                     self._moves.give_up(claim.uid)
                 self.failed(cycle, claim.key, trouble, doing="keeping room for it")

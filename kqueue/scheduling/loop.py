@@ -130,7 +130,7 @@ class SchedulingLoop:
             applier=applier,
             put_back=put_back,
             scans=scans,
-            starts=StartPlanner(context, self.planning, alarm),
+            starts=StartPlanner(context, self.planning, alarm, waits),
         )
 
     def plan_jointly(self, planner: RoundPlanner, is_joint: IsJoint, settings: RoundSettings) -> JointRounds:

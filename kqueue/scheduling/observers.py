@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.backfill.plans import MoveCause
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
@@ -74,8 +75,27 @@ class WaitObserver(Protocol):
         ...
 
 
+class StartObserver(Protocol):
+    """Reports planned starts as metrics.  Calls must return at once and must not raise."""
+
+    def planned_start_kept(self, queue: str, *, in_time: bool) -> None:
+        """Report that a workload of this ClusterQueue has started as it was planned first, or later."""
+        ...
+
+    def planned_start_moved(self, queue: str, cause: MoveCause) -> None:
+        """Report that the planned start of a workload of this ClusterQueue became later."""
+        ...
+
+
 class Observer(
-    AdmissionObserver, RepairObserver, DomainsObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol
+    StartObserver,
+    AdmissionObserver,
+    RepairObserver,
+    DomainsObserver,
+    EvictionObserver,
+    WaitObserver,
+    TroubleObserver,
+    Protocol,
 ):
     """Reports the work of the loop as metrics and events.  Calls must return at once and must not raise."""
 

@@ -21,7 +21,7 @@ from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.recording import recorded
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.state.heads import Heads
+from kqueue.state.heads import HeadOptions, Heads
 
 _log = structlog.get_logger(__name__)
 
@@ -37,12 +37,14 @@ class PlanMaker:
         self.heads = Heads(
             state.cache,
             context.writer.newest,
-            elastic=settings.elastic,
-            preemption_gates=settings.preemption_gates,
-            variants=settings.variants,
-            order=settings.queue_order,
-            policy_of=settings.policy_of,
-            guess_of=settings.guess_of,
+            HeadOptions(
+                elastic=settings.elastic,
+                preemption_gates=settings.preemption_gates,
+                variants=settings.variants,
+                order=settings.queue_order,
+                policy_of=settings.policy_of,
+                guess_of=settings.guess_of,
+            ),
         )
         self._kept = PlanCache()
 

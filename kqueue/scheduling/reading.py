@@ -40,6 +40,7 @@ class HeadReader:
         self._heads, self._namespace_labels = heads, namespace_labels
         self._cache, self._queues = context.state.cache, context.state.queues
         self._preemptions, self._newest = context.state.preemptions, context.writer.newest
+        self._start_plans = context.state.start_plans
         self._scans, self._victims, self._put_back, self._waits = scans, victims, put_back, waits
 
     def read(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
@@ -105,4 +106,5 @@ class HeadReader:
         reason: str = names.REASON_MISCONFIGURED,
     ) -> None:
         self._preemptions.end(obj.metadata.uid)
+        self._start_plans.end(obj.metadata.uid)
         self._put_back.put_back(cycle, obj, requeue, Why(reason, problem))

@@ -16,16 +16,17 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from kqueue.core.backfill.plans import LineRule, MoveCause, PlannedMove, StartPlans
+from kqueue.core.backfill.plans import LaterStart, LineRule, MoveCause, StartPlans
 from kqueue.core.backfill.refusals import Refusals
-from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, Ending, earliest, holds
-from kqueue.core.decision import Decision
+from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, ExpectedEnd, earliest, holds
+from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Admitted, Claim, Head
 from kqueue.isolation import isolated_logged
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.planning import PlanMaker
+from kqueue.scheduling.waits import PendingReasons, Why
 
 _log = structlog.get_logger(__name__)
 
@@ -40,8 +41,9 @@ _NAMED = 5
 class StartPlanner:
     """Follows the decisions of cycles, and plans between them."""
 
-    def __init__(self, context: Context, planning: PlanMaker, alarm: Alarm) -> None:
+    def __init__(self, context: Context, planning: PlanMaker, alarm: Alarm, waits: PendingReasons) -> None:
         self._context, self._planning, self._alarm = context, planning, alarm
+        self._waits = waits
         self._plans: StartPlans = context.state.start_plans
         self._refusals = Refusals(self._plans, context.settings.line_of)
         self._searched: dict[str, tuple[str, datetime]] = {}
@@ -49,53 +51,63 @@ class StartPlanner:
 
     def decided(self, decision: Decision) -> None:
         """Follow a decision of the present cycle."""
+        if isinstance(decision, Admit) and (told := self._plans.of_workload(decision.head.uid)) is not None:
+            self._context.observer.planned_start_kept(decision.head.queue, in_time=not told[1].moves)
         self._refusals.decided(decision)
 
     async def plan(self) -> None:
         """Plan the starts of the workloads that the last cycle refused."""
-        for rule, head in self._refusals.take():
+        for rule, refusal in self._refusals.take():
             failed = "the start of a workload could not be planned, it waits without a planned start"
-            with isolated_logged(_log, failed, workload=head.key):
-                await self._plan(rule, head)
+            with isolated_logged(_log, failed, workload=refusal.head.key):
+                await self._plan(rule, refusal)
 
-    async def _plan(self, rule: LineRule, head: Head) -> None:
+    async def _plan(self, rule: LineRule, refusal: Wait) -> None:
+        head = refusal.head
         now, former = self._context.clock.now(), self._plans.of(rule.name)
         former = former if former is not None and former.uid == head.uid else None
-        uid, at = self._searched.get(rule.name, ("", now))
+        searched, last = self._searched.get(rule.name, ("", now))
         is_due = former is None or (former.at is not None and former.at <= now)
-        if uid == head.uid and now - at < RENEWED and (not is_due or former is None):
+        if searched == head.uid and now - last < RENEWED and (not is_due or former is None):
             return
         self._searched[rule.name] = head.uid, now
         state, endings = await self._present(head, now)
         found = await self._search(rule, head, state, endings, now)
+        at = found.at if found is not None else None
         newest, current = self._context.writer.newest(head.key), self._plans.of(rule.name)
         if newest is None or newest.metadata.uid != head.uid:
             return
-        if found is None or found.at is None:
+        if found is None or at is None:
             self._plans.end(head.uid)
             return
         move = None
-        if former is not None and former.at is not None and found.at > former.at:
+        if former is not None and former.at is not None and at > former.at:
             late = [e.workload for e in endings if e.workload.uid in former.ends and e.at > former.at]
             if not late and not is_due and holds(state, former):
                 return
-            move = _move(former.at, found.at, late)
-            _log.info(
-                "a planned start became later",
-                workload=head.key,
-                before=move.before.isoformat(),
-                after=move.after.isoformat(),
-                cause=move.cause.value,
-                workloads=list(move.workloads),
-            )
+            move = _move(former.at, at, late)
         if current is not None and former is not None and current.uid == head.uid:
             joined = {uid: one for uid, one in current.ends.items() if uid not in former.ends}
             found = replace(found, ends={**found.ends, **joined})
-        self._plans.put(rule.name, found, move)
-        assert found.at is not None
-        self._alarm.start_at(rule.name, head.queue, found.at)
+        self._told(head, self._plans.put(rule.name, found, move))
+        self._alarm.start_at(rule.name, head.queue, at)
+        message = refusal.message + self._plans.told(head.uid)
+        self._waits.report(head.key, newest, Why(refusal.reason, message, head.pod_sets))
 
-    async def _present(self, head: Head, now: datetime) -> tuple[PlannedState, list[Ending]]:
+    def _told(self, head: Head, move: LaterStart | None) -> None:
+        if move is None:
+            return
+        self._context.observer.planned_start_moved(head.queue, move.cause)
+        _log.info(
+            "a planned start became later",
+            workload=head.key,
+            before=move.before.isoformat(),
+            after=move.after.isoformat(),
+            cause=move.cause.value,
+            workloads=list(move.workloads),
+        )
+
+    async def _present(self, head: Head, now: datetime) -> tuple[PlannedState, list[ExpectedEnd]]:
         """Return the present state, and the end of each workload with quota."""
         cache, context = self._context.state.cache, self._context
         for steps in (cache.ledger.build_steps(), cache.held.view_steps()):
@@ -108,15 +120,15 @@ class StartPlanner:
             holders=holders,
             hooks=context.settings.hooks,
         )
-        endings: list[Ending] = []
+        endings: list[ExpectedEnd] = []
         for number, holder in enumerate(holders, 1):
-            endings.append(Ending(at=self._end_of(holder, now), workload=holder))
+            endings.append(ExpectedEnd(at=self._end_of(holder, now), workload=holder))
             if number % _PER_TURN == 0:
                 await context.clock.sleep(0)
         return state, endings
 
     async def _search(
-        self, rule: LineRule, head: Head, state: PlannedState, endings: Sequence[Ending], now: datetime
+        self, rule: LineRule, head: Head, state: PlannedState, endings: Sequence[ExpectedEnd], now: datetime
     ) -> Claim | None:
         steps = earliest(state, head, endings, now=now, guesses=rule.guesses)
         while True:
@@ -141,6 +153,6 @@ class StartPlanner:
         return guess if guess > now else now + UNKNOWN_END
 
 
-def _move(before: datetime, after: datetime, late: Sequence[Admitted]) -> PlannedMove:
+def _move(before: datetime, after: datetime, late: Sequence[Admitted]) -> LaterStart:
     cause = MoveCause.OVERRUN if late else MoveCause.LESS_ROOM
-    return PlannedMove(before=before, after=after, cause=cause, workloads=tuple(w.key for w in late[:_NAMED]))
+    return LaterStart(before=before, after=after, cause=cause, workloads=tuple(w.key for w in late[:_NAMED]))

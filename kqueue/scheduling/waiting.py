@@ -58,6 +58,7 @@ class Waiting:
         faults: FaultIsolation,
     ) -> None:
         self._newest, self._preemptions, self._clock = context.writer.newest, context.state.preemptions, context.clock
+        self._plans = context.state.start_plans
         self._quarantine, self._alarm, self._scans = context.state.quarantine, alarm, scans
         self._victims, self._put_back, self._faults = victims, put_back, faults
 
@@ -79,11 +80,12 @@ class Waiting:
         if obj is None:
             return
         before = self._scans.note(decision, cycle.reads[head.key].attempt(head.queue, cycle.number))
+        message = decision.message + self._plans.told(head.uid)
         self._put_back.put_back(
             cycle,
             obj,
             _REQUEUE[decision.outcome],
-            Why(decision.reason, decision.message, head.pod_sets, decision.outcome is _GATED),
+            Why(decision.reason, message, head.pod_sets, decision.outcome is _GATED),
             has_more=decision.has_more_flavors and not is_round(decision, before),
             briefly=decision.outcome in _VOLATILE_OUTCOMES,
             lacks=decision.lacks,

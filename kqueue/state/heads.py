@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kqueue import model
@@ -20,6 +20,18 @@ from kqueue.state.variants import VariantRules, Variants
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadOptions:
+    """What heads depend on besides the cache: the fields of `LoopSettings` with these meanings."""
+
+    elastic: bool = False
+    preemption_gates: bool = False
+    variants: VariantRules | None = None
+    order: QueueOrder = DEFAULT_ORDER
+    policy_of: Callable[[str], str | None] = lambda _name: None
+    guess_of: Callable[[wire.Workload], int | None] = lambda _obj: None
+
+
 class Heads:
     """Builds heads of Workloads."""
 
@@ -27,21 +39,12 @@ class Heads:
         self,
         cache: Cache,
         newest: Callable[[str], wire.Workload | None],
-        *,
-        elastic: bool = False,
-        preemption_gates: bool = False,
-        variants: VariantRules | None = None,
-        order: QueueOrder = DEFAULT_ORDER,
-        policy_of: Callable[[str], str | None] = lambda _name: None,
-        guess_of: Callable[[wire.Workload], int | None] = lambda _obj: None,
+        options: HeadOptions | None = None,
     ) -> None:
-        """Take the cache and the options; `newest` returns the latest version of a Workload; the others are fields of
-        `LoopSettings`.
-        """
-        self._guess_of = guess_of
-        self._policy_of = policy_of
-        self._cache, self._newest = cache, newest
-        self._elastic, self._gates, self._order = elastic, preemption_gates, order
+        """Take the cache and the options; `newest` returns the latest version of a Workload."""
+        options = options or HeadOptions()
+        variants = options.variants
+        self._cache, self._newest, self._options = cache, newest, options
         self.variants = Variants(cache, newest, variants) if variants is not None else None
         self._near_gang = NearGang(cache.ledger, newest)
 
@@ -64,16 +67,16 @@ class Heads:
             queue=queue,
             topology_only=self._cache.quota.is_topology_only(queue),
             last_tried=last_tried,
-            replaces=self._replaced(obj, queue) if self._elastic else None,
-            order=self._order,
+            replaces=self._replaced(obj, queue) if self._options.elastic else None,
+            order=self._options.order,
         )
         pod_sets = self._near_gang.pod_sets(obj, head.pod_sets)
         avoided = failures.avoided(obj, now)
-        gates = model.closed_gates(obj) if self._gates else ()
-        never = model.never_preempts(obj, self._policy_of)
+        gates = model.closed_gates(obj) if self._options.preemption_gates else ()
+        never = model.never_preempts(obj, self._options.policy_of)
         extra_of, least = model.extra_of(obj), model.least_of(obj)
         variant = self.variants.read(obj, queue) if self.variants is not None else None
-        promised, guessed = model.promised_run_time(obj), self._guess_of(obj)
+        promised, guessed = model.promised_run_time(obj), self._options.guess_of(obj)
         has_times = promised is not None or guessed is not None
         if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least or variant or has_times):
             return head

@@ -63,9 +63,8 @@ async def crowd(world: World, *, with_limits: bool, seconds: int) -> tuple[datet
             planned = planned or line.at
         if started(world, "gang") is not None:
             break
-        make = limited if with_limits else job
-        small = make(f"late-{number}", 40, pods=1, topology=None) if with_limits else None
-        await world.submit(small or job(f"late-{number}", run_seconds=40, pods=1, topology=None))
+        make = limited if with_limits else _unlimited
+        await world.submit(make(f"late-{number}", 40, pods=1, topology=None))
     return planned, started(world, "gang")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from cachetools import LRUCache
@@ -46,7 +46,7 @@ class MoveCause(StrEnum):
 
 
 @value(kw_only=True)
-class PlannedMove:
+class LaterStart:
     """A planned start that became later; `workloads`: the workloads (namespace/name) that are the cause."""
 
     before: datetime
@@ -68,7 +68,7 @@ class StartHistory:
 
     first: datetime
     moves: int = 0
-    last: PlannedMove | None = None
+    last: LaterStart | None = None
     lost: tuple[datetime, str] | None = None
 
 
@@ -95,6 +95,18 @@ class StartPlans:
         claim = next((claim for claim in self._claims.values() if claim.uid == uid), None)
         return (claim, self._histories[uid]) if claim is not None and uid in self._histories else None
 
+    def told(self, uid: str) -> str:
+        """Return the planned start of a workload as the end of a sentence about it; empty: it has none.
+
+        The text stays true while planned starts become earlier, because not each of them is written.
+        """
+        found = self.of_workload(uid)
+        if found is None or found[0].at is None:
+            return ""
+        if found[1].moves:
+            return "; its planned start became later, kqueue explain has the present one"
+        return f"; planned to start at {found[0].at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} at the latest"
+
     def all(self) -> dict[str, Claim]:
         """Return the planned starts by line."""
         return dict(self._claims)
@@ -115,15 +127,18 @@ class StartPlans:
         priority, timestamp = claim.rank
         return (-head.priority, head.timestamp) < (-priority, timestamp)
 
-    def put(self, line: str, claim: Claim, move: PlannedMove | None = None) -> None:
-        """Set the planned start of a line in place of its former one; `move`: it became later."""
+    def put(self, line: str, claim: Claim, move: LaterStart | None = None) -> LaterStart | None:
+        """Set the planned start of a line in place of its former one; `move`: it became later.
+
+        Returns how the planned start of this workload became later; None: it did not.
+        """
         assert claim.at is not None, "a planned start has a time"
         former = self._claims.get(line)
         self._claims[line] = claim
         history = self._histories.get(claim.uid) or StartHistory(first=claim.at)
         if history.lost is not None and history.lost[0] < claim.at:
             before, by = history.lost
-            move = PlannedMove(before=before, after=claim.at, cause=MoveCause.PASSED, workloads=(by,))
+            move = LaterStart(before=before, after=claim.at, cause=MoveCause.PASSED, workloads=(by,))
         if move is not None:
             history = replace(history, moves=history.moves + 1, last=move)
         self._histories[claim.uid] = replace(history, lost=None)
@@ -131,6 +146,7 @@ class StartPlans:
             self._lost(former, claim.key)
         if former is not None and _leaves_room(former, claim):
             self.on_ended(former)
+        return move
 
     def join(self, uids: Iterable[str], workload: str, queue: str, key: str) -> None:
         """Count a workload (its UID, ClusterQueue and key) among those that end before the planned starts of these

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from kqueue.core.backfill.plans import LineRule, StartPlans
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
-from kqueue.core.workload import Head
 
 _REFUSED = frozenset({Outcome.NO_CANDIDATES, Outcome.PLANNED})
 
@@ -17,7 +16,7 @@ class Refusals:
     def __init__(self, plans: StartPlans, line_of: Callable[[str], LineRule | None]) -> None:
         """`line_of` returns the line of a ClusterQueue; None: it has none."""
         self._plans, self._line_of = plans, line_of
-        self._first: dict[str, tuple[LineRule, Head]] = {}
+        self._first: dict[str, tuple[LineRule, Wait]] = {}
 
     def decided(self, decision: Decision) -> None:
         """Follow a decision: planned starts end or are passed, and workloads join those that end before them."""
@@ -33,9 +32,9 @@ class Refusals:
             case Wait() if decision.outcome in _REFUSED:
                 rule = self._line_of(head.queue)
                 if rule is not None and rule.name not in self._first and self._plans.is_first(rule.name, head):
-                    self._first[rule.name] = rule, head
+                    self._first[rule.name] = rule, decision
 
-    def take(self) -> list[tuple[LineRule, Head]]:
-        """Return the workloads whose starts are to be planned, and forget them."""
+    def take(self) -> list[tuple[LineRule, Wait]]:
+        """Return the refusals of workloads whose starts are to be planned, and forget them."""
         found, self._first = self._first, {}
         return list(found.values())

@@ -2,7 +2,7 @@
 
 Running workloads are released in the order of their ends on a copy of the present state, until the planner finds room
 for the workload.  Claims of preemptors are fulfilled; the room of other claims with a time is taken, as if they had
-started.  What is tested by halves would be tested in vain one by one: more free room never makes a workload unfit.
+started.  The search halves the ends: a workload that fits after some ends fits after more of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PER_STEP = 200
 
 
 @value(kw_only=True)
-class Ending:
+class ExpectedEnd:
     """The time at which a workload with quota is taken to end."""
 
     at: datetime
@@ -42,7 +42,7 @@ Steps = Generator[None, None, Claim | None]
 
 
 def earliest(
-    state: PlannedState, head: Head, endings: Iterable[Ending], *, now: datetime, guesses: bool = False
+    state: PlannedState, head: Head, endings: Iterable[ExpectedEnd], *, now: datetime, guesses: bool = False
 ) -> Steps:
     """Search in short steps; return the claim with the time, or None: the workload does not fit even after all ends.
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from kqueue.core.backfill.plans import StartPlans
 from kqueue.core.backfill.refusals import Refusals
-from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, Ending, earliest
+from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, ExpectedEnd, earliest
 from kqueue.core.decision import Decision
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.world import FutureWorld
@@ -55,7 +55,8 @@ class FutureStarts:
 
     def plan(self, state: PlannedState, now: datetime, end_of: Mapping[str, datetime]) -> None:
         """Plan the starts of workloads that the last cycle refused; `end_of` has the ends of workloads by UID."""
-        for rule, head in self._refusals.take():
+        for rule, refusal in self._refusals.take():
+            head = refusal.head
             former = self._plans.of(rule.name)
             uid, at = self._searched.get(rule.name, ("", now))
             is_due = former is not None and former.uid == head.uid and former.at is not None and former.at <= now
@@ -73,7 +74,7 @@ class FutureStarts:
     def _search(
         self, head: Head, state: PlannedState, now: datetime, end_of: Mapping[str, datetime], *, guesses: bool
     ) -> Claim | None:
-        endings = [Ending(at=_end(w, now, end_of), workload=w) for w in self._world.holders.values()]
+        endings = [ExpectedEnd(at=_end(w, now, end_of), workload=w) for w in self._world.holders.values()]
         present = PlannedState(
             snapshot=self._world.snapshot([head.queue], self.claims(now)),
             rules=self._world.rules(now, [head]),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.backfill.plans import MoveCause
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
@@ -29,6 +30,7 @@ class Observed:
         self.phases: list[dict[Phase, float]] = []
         self.robbed: dict[str, int] = {}
         self.retargets: list[tuple[str, str]] = []
+        self.planned: list[tuple[str, object]] = []
         self.reservations: list[str] = []
         self.waiting: list[tuple[str, str]] = []
         self.preemptions: list[tuple[str, str]] = []
@@ -65,6 +67,12 @@ class Observed:
     ) -> None:
         del target, queue, message
         self.preemptions.append((workload.metadata.name, preemptor.metadata.name))
+
+    def planned_start_kept(self, queue: str, *, in_time: bool) -> None:
+        self.planned.append((queue, in_time))
+
+    def planned_start_moved(self, queue: str, cause: MoveCause) -> None:
+        self.planned.append((queue, cause))
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
         self.retargets.append((queue, result))

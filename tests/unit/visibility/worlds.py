@@ -13,7 +13,7 @@ from kqueue.clock import FakeClock
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
-from kqueue.state.heads import Heads
+from kqueue.state.heads import HeadOptions, Heads
 from kqueue.state.joint_history import JointHistory
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
@@ -159,7 +159,7 @@ def planning_of(world: Scheduled, *, joint: JointHistory | None = None) -> Plann
     """The sources of the plans of a world."""
     variants, planning = world.settings.variants if world.settings is not None else None, world.loop.planning
     return PlanningSource(
-        heads=Heads(world.cache, world.writer.newest, variants=variants),
+        heads=Heads(world.cache, world.writer.newest, HeadOptions(variants=variants)),
         tries=world.tries,
         rules=planning.rules,
         claims=planning.claims,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from kqueue.core.backfill.search import Ending, earliest
+from kqueue.core.backfill.search import ExpectedEnd, earliest
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Claim, Head, Snapshot
 from tests.builders import START, make_head, make_snapshot, make_view
@@ -24,9 +24,9 @@ def racks(*, quota: int = 64, **more: Any) -> Snapshot:
     return make_snapshot({"team": {"gpu": quota}}, topologies={"gpu": make_view((1, 2, 4))}, **more)
 
 
-def endings(state: PlannedState, ends: Mapping[str, int]) -> list[Ending]:
+def endings(state: PlannedState, ends: Mapping[str, int]) -> list[ExpectedEnd]:
     """The ends of running workloads in seconds; others run for ever."""
-    return [Ending(at=at(ends[w.uid]), workload=w) for w in state.holders if w.uid in ends]
+    return [ExpectedEnd(at=at(ends[w.uid]), workload=w) for w in state.holders if w.uid in ends]
 
 
 def planned(

@@ -28,6 +28,8 @@ class Passing:
     def __init__(self, nominator: Nominator, now: datetime) -> None:
         """`now`: the time at which heads that are admitted start."""
         self._nominator, self._claims, self._now = nominator, nominator.claims, now
+        self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
+        """Results for equal heads; the value keeps the pod sets, so that their identity stays unique."""
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
         """Return as `Nominator.choose`; None also for a head that is to be nominated without some of the claims."""
@@ -105,9 +107,20 @@ class Passing:
         lenders = tuple(claim.uid for claim in binding if _may_take_back(head, claim))
         if lenders and (own := self._without(entry, lenders, pinned)) is not None and not own.level:
             return own
-        if self._without(entry, tuple(claim.uid for claim in binding), pinned) is not None:
+        if self._would_fit(entry, tuple(claim.uid for claim in binding), pinned):
             entry.kept_for = tuple(binding)
         return entry
+
+    def _would_fit(self, entry: NominatedHead, binding: tuple[str, ...], pinned: Pins | None) -> bool:
+        """Whether the head fits without these claims, computed once for equal heads while no entry is processed."""
+        head = entry.head
+        if pinned is not None or head.avoided or head.replaces is not None:
+            return self._without(entry, binding, pinned) is not None
+        key = (head.queue, id(head.pod_sets), head.algorithm, entry.passes, binding)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = head.pod_sets, self._without(entry, binding, None) is not None
+        return known[1]
 
     def _without(self, entry: NominatedHead, others: tuple[str, ...], pinned: Pins | None) -> NominatedHead | None:
         """Return the nomination without further claims if the head fits then; None: it does not."""

@@ -32,7 +32,7 @@ from tests.bench._joint_worlds import GPUS, NOW, gang
 from tests.bench.table import Figure, Row, at_least, at_most, check
 from tests.recorded_days import make_question
 
-SECONDS, GANGS, RACK = 43_200, 620, 16
+SECONDS, GANGS, RACK = 43_200, 800, 16
 LINE = LineRule(name="Cohort/all", guesses=False)
 
 

@@ -267,7 +267,7 @@ async def test_an_elastic_job_grows_and_shrinks_on_its_worker(either_plane: Plan
 
 
 async def scale(road: Road, pods: int) -> None:
-    """As the user does."""
+    """Give the Job another number of pods, as the user does."""
     change = {"spec": {"parallelism": pods, "completions": pods}}
     await road.cluster.request("PATCH", f"{road.jobs}/grows", change, content_type=MERGE_PATCH)
 
@@ -319,8 +319,8 @@ async def test_an_eviction_reaches_the_worker_and_a_lost_worker_costs_only_its_j
 
 
 async def test_a_kubeconfig_of_the_manager_itself_is_refused(either_plane: Plane, tmp_path: Path) -> None:
-    """Its queue would take copies for workloads of its own; a Secret that is put right is read again.  One that leads
-    to the cluster of another object has to wait until that is gone.
+    """The manager's queue would take copies for workloads of its own; a Secret that is put right is read again.  A
+    second object for one cluster has to wait until the first is gone.
     """
     async with two_clusters(either_plane, tmp_path) as (road, _, sandbox):
         await name_cluster(road, "self", either_plane.kubeconfig.read_text())

@@ -63,7 +63,7 @@ async def test_the_first_cluster_that_admits_gets_the_job() -> None:
 
 
 async def test_copies_and_admissions_are_counted_by_cluster() -> None:
-    """Each once, however often the steps are decided; none by what is only tried."""
+    """Each copy counts once, however often the steps are decided; steps that are only tried count nothing."""
     world = await running()
     world.lead()
     await world.settled()
@@ -99,7 +99,7 @@ async def test_domains_are_chosen_by_the_worker_alone() -> None:
 
 
 async def test_the_status_of_the_job_comes_back() -> None:
-    """17.2: while it runs, and at its end, which is the end of the workload (17.2.4)."""
+    """17.2: the status comes while the job runs, and at its end, which is the end of the workload (17.2.4)."""
     world = await running()
     world.client.change(JOBS, "ns/j", {"spec": {"suspend": False}})
     world.workers["a"].client.change(JOBS, "ns/j", {"spec": {"suspend": False}, "status": {"active": 1}})
@@ -252,7 +252,7 @@ async def test_copies_on_a_cluster_that_comes_back_late_are_deleted() -> None:
 
 
 async def test_garbage_of_another_manager_is_left_alone() -> None:
-    """It has the same origin, and a Workload that this manager does not have: no orphan of ours."""
+    """The copy has the same origin, and a Workload that this manager does not have: it is no orphan of ours."""
     world = MultiKueueWorld()
     await world.settled()
     a = world.workers["a"]
@@ -364,7 +364,7 @@ async def test_an_eviction_by_the_worker_is_a_retry() -> None:
     ],
 )
 async def test_quota_is_kept_while_a_job_may_run_elsewhere(change: JSON, runs: bool) -> None:
-    """And on no account for a cluster that is lost."""
+    """Quota is on no account kept for a cluster that is lost."""
     world = await running()
     world.workers["a"].client.change(JOBS, "ns/j", change)
     world.workers["a"].client.sync()

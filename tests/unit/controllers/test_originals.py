@@ -39,7 +39,7 @@ async def asked(client: Client, *names: str) -> list[asyncio.Task[Json | None]]:
 
 
 async def test_clusters_that_ask_together_share_an_answer() -> None:
-    """Of one object; another one is read beside it, and a later question is asked anew."""
+    """One read answers all questions about an object; other objects are read beside it, and a later question is asked anew."""
     client = SlowClient()
     client.put(WORKLOADS, make_workload("w"))
     originals = Originals(client)

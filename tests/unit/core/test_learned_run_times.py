@@ -69,7 +69,7 @@ def test_the_most_special_group_with_enough_runs_answers(
 
 
 def test_a_run_counts_once() -> None:
-    """Also when it is told again after a restart with the summary."""
+    """A run that is told again after a restart with the summary does not count either."""
     memory = taught(*[100] * 4)
     last = run(100, ended=NOW + 9_000)
     assert memory.learn(last, NOW + 9_000)
@@ -105,14 +105,14 @@ def test_a_clock_that_was_set_back_teaches_nothing() -> None:
 
 
 def test_ends_in_the_future_are_not_believed() -> None:
-    """They would make all later runs look old."""
+    """Such ends would make all later runs look old."""
     memory = LearnedRunTimes(most_groups=100)
     assert not memory.learn(run(5, ended=NOW + CLOCK_TOLERANCE_SECONDS + 1), NOW)
     assert memory.learn(run(5, ended=NOW + CLOCK_TOLERANCE_SECONDS), NOW)
 
 
 def test_learning_goes_on_after_a_clock_was_ahead_for_years() -> None:
-    """Of the machine that leads: what it wrote then, floor and windows, is in the summary."""
+    """The clock is that of the leader's machine; the summary has the floor and windows of that time."""
     memory, years = LearnedRunTimes(most_groups=100), 10**9
     for number in range(MOST_REMEMBERED + 10):
         memory.learn(run(100, ended=NOW + years + number), NOW + years + number)
@@ -145,7 +145,7 @@ def test_a_flood_teaches_nothing_about_other_tenants() -> None:
 
 
 def test_a_million_owners_take_the_places_of_their_own_tenant() -> None:
-    """Here ten thousand, of a memory of 100 groups."""
+    """The test has ten thousand owners and a memory of 100 groups."""
     memory = taught(*[3_600] * 30, of=keys(namespace="victim"))
     for number in range(10_000):
         memory.learn(run(1, ended=NOW + number, of=keys(f"o{number}", f"s{number}")), NOW + number)
@@ -156,7 +156,7 @@ def test_a_million_owners_take_the_places_of_their_own_tenant() -> None:
 
 
 def test_groups_that_learn_stay() -> None:
-    """The one that has learned nothing for the longest time goes first."""
+    """The group that has learned nothing for the longest time goes first."""
     memory = LearnedRunTimes(most_groups=7)
     taught(*[60] * 5, of=keys("kept"), memory=memory)
     for number in range(50):

@@ -394,7 +394,7 @@ def test_a_job_that_is_gone_is_created_again() -> None:
 
 
 def test_a_running_workload_needs_no_write() -> None:
-    """17.2.8: it is only looked at again."""
+    """17.2.8: the workload is only looked at again."""
     asked = facts(remote("a", at(5, "Admitted"), job=True), empty("b"), state="Ready", cluster="a")
     first = decide(asked)
     assert first.answer is not None
@@ -497,7 +497,7 @@ def test_rounds_begin_when_the_last_other_check_is_ready() -> None:
     ],
 )
 def test_an_external_dispatcher_nominates(nominated: str, want: dict[str, RemoteStep]) -> None:
-    """Its names are never overwritten."""
+    """The names that the dispatcher has written are never overwritten."""
     found = decide(
         facts(empty("a"), empty("b"), nominated=nominated, policy=DispatchPolicy(dispatcher="example.com/best"))
     )
@@ -643,7 +643,7 @@ def test_a_slice_goes_to_the_cluster_that_runs_its_job(asked: MultiKueueFacts, w
     ],
 )  # fmt: skip
 def test_a_slice_takes_the_job_over(asked: MultiKueueFacts, want: dict[str, RemoteStep], said: str) -> None:
-    """The quota of one whose cluster is gone is not kept for ever."""
+    """The quota of a slice whose cluster is gone is not kept for ever."""
     found = decide(asked)
     assert (steps(found), state(found)) == (want, said)
     assert (found.status_of == "a") is (asked.remotes[0].job is not None and said != "")

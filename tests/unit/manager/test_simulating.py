@@ -1,4 +1,4 @@
-"""What would become of manifests: the same that becomes of the objects when they are created."""
+"""A simulation says of manifests what becomes of their objects when these are created."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def asked() -> AsyncIterator[Simulated]:
 
 
 async def test_a_job_that_fits_starts_now(asked: Simulated) -> None:
-    """With its queue, pods and flavors; and nothing is changed by the question."""
+    """The answer names queue, pods and flavors; the question changes nothing."""
     before = asked.operator.cache.generation
     answer = await asked.ask(job(pods=2, cpus=3))
 
@@ -33,7 +33,7 @@ async def test_a_job_that_fits_starts_now(asked: Simulated) -> None:
 
 
 async def test_copies_start_until_the_room_is_used(asked: Simulated) -> None:
-    """Three of three cpus fit into ten; those behind wait with their blockers and the cheapest changes."""
+    """Three copies of three cpus fit into ten; the copies behind them wait with blockers and the cheapest changes."""
     answer = await asked.ask(job(cpus=3), copies=5)
 
     (first, rest) = answer["workloads"][0]["results"]
@@ -45,7 +45,7 @@ async def test_copies_start_until_the_room_is_used(asked: Simulated) -> None:
 
 
 async def test_workloads_are_planned_one_after_the_other(asked: Simulated) -> None:
-    """The one with the higher priority first, although it is the second in the file."""
+    """The workload with the higher priority is first, although its manifest is the second in the file."""
     asked.put_priority("high", 10)
     answer = await asked.ask(job("low", cpus=6), job("high", cpus=6, priority="high"))
     assert results(answer) == [[("Later", 1)], [("Now", 1)]]
@@ -112,7 +112,7 @@ async def test_a_stopped_queue_says_so(asked: Simulated) -> None:
 
 
 async def test_who_may_not_create_may_not_ask(asked: Simulated) -> None:
-    """And no manifest is looked at before."""
+    """The user is refused before a manifest is looked at."""
     asked.creatable = False
     with pytest.raises(ForbiddenError, match=r"cannot create jobs\.batch"):
         await asked.ask(job(queue="B b"))
@@ -150,7 +150,7 @@ async def test_what_cannot_be_read_is_refused(asked: Simulated, raw: bytes) -> N
 
 
 async def test_a_user_has_one_question_at_a_time(asked: Simulated) -> None:
-    """Others are not kept from theirs, and the next one of the user is answered."""
+    """Other users' questions are answered meanwhile, and so is the user's next question."""
     asked.answers.clear()
     first = asyncio.create_task(asked.ask(job()))
     await asyncio.sleep(0)

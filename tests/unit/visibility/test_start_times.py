@@ -105,7 +105,7 @@ def question(
 
 
 async def test_a_user_who_reads_all_sees_all_in_their_order() -> None:
-    """The first one starts when the running one ends; behind one without a run time there is no start time."""
+    """The first workload starts when the running one ends; behind a workload without a run time there is no start time."""
     cluster = Cluster()
     answer = await cluster.every()
     assert [one["metadata"]["name"] for one in answer["items"]] == ["first", "second", "third"]
@@ -135,7 +135,7 @@ async def test_a_tenant_sees_its_own_namespace() -> None:
 
 
 async def test_an_answer_is_computed_once_for_a_time() -> None:
-    """Questions within 30 seconds share it; later ones get it while the next one is computed."""
+    """Questions within 30 seconds share an answer; later questions get it while the next answer is computed."""
     cluster = Cluster()
     for _ in range(3):
         await cluster.every()
@@ -150,7 +150,7 @@ async def test_an_answer_is_computed_once_for_a_time() -> None:
 
 
 async def test_a_failure_is_a_message_and_is_tried_again_later() -> None:
-    """Not more often than answers are renewed."""
+    """After a failure, start times are computed no more often than answers are renewed."""
     cluster = Cluster()
     cluster.computer.failure = "it has died"
     for _ in range(2):
@@ -181,7 +181,7 @@ async def test_nobody_waits_for_long() -> None:
 
 
 async def test_an_explanation_has_the_start_time() -> None:
-    """Only that of a workload that waits."""
+    """An explanation of a workload that runs has none."""
     cluster = Cluster()
 
     async def explain(asked: AuthorizedQuestion) -> JSON:
@@ -228,7 +228,7 @@ async def test_what_does_not_exist_waits_behind_all_of_its_priority() -> None:
 
 
 async def test_questions_about_what_does_not_exist_take_turns() -> None:
-    """A second one is told to ask again, also while the process rests; one that fails says why."""
+    """A second user is told to ask again, also while the process rests; a question that fails says why."""
     cluster = Cluster()
     cluster.computer.gate = asyncio.Event()
     first = asyncio.ensure_future(asked_about(cluster, added(cluster, "one")))

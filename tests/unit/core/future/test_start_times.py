@@ -38,7 +38,7 @@ def test_a_gang_starts_when_the_gang_before_it_ends() -> None:
 
 
 def test_a_workload_that_fits_starts_now() -> None:
-    """Zero seconds, and nothing has to end."""
+    """The start time is zero seconds, and nothing has to end."""
     found = start_times(ask(one_rack(), [], [waits(make_head("first"), 60)]))
     start = found.of["first"].earlier
     assert start is not None
@@ -132,7 +132,7 @@ def test_a_future_preemption_delays_its_victim() -> None:
 
 
 def test_a_protected_workload_is_preempted_when_its_minimum_run_time_is_over() -> None:
-    """The planner says when it may look again, and the drain does."""
+    """The planner says when the workload may be looked at again, and the drain looks then."""
     snapshot = make_snapshot(
         {"team": {"gpu": 32}},
         specs=[make_queue("team", preempts_own=Preempts.LOWER_PRIORITY, minimum_runtime=40)],
@@ -161,7 +161,7 @@ def test_an_unknown_run_time_takes_the_start_times_behind_it() -> None:
 
 
 def test_a_waiting_workload_without_run_time_blocks_those_behind_it_alone() -> None:
-    """It has a start time itself; the one behind it has none."""
+    """The workload without run time has a start time; the workload behind it has none."""
     line = [waits(make_head("unknown", age=2)), waits(make_head("behind", age=1), 60)]
     assert starts(one_rack(), [(make_head("runs"), 100)], line) == {
         "unknown": (100, 100),
@@ -205,7 +205,7 @@ def test_one_drain_may_have_no_start() -> None:
 
 
 def test_what_never_fits_is_not_in_sight() -> None:
-    """All running workloads end, and it does not start."""
+    """All running workloads end, and the huge workload does not start."""
     line = [waits(make_head("huge", pods=5), 60), waits(make_head("fits", pods=4), 60)]
     assert starts(one_rack(), [(make_head("runs"), 100)], line) == {
         "huge": str(NoStart.NOT_IN_SIGHT),
@@ -214,13 +214,13 @@ def test_what_never_fits_is_not_in_sight() -> None:
 
 
 def test_a_workload_on_hold_has_no_start_and_does_not_block() -> None:
-    """It is as if it did not wait."""
+    """The workload behind it starts as if the held one did not wait."""
     line = [waits(make_head("held", age=2), 60, on_hold=True), waits(make_head("free", age=1), 60)]
     assert starts(one_rack(), [], line) == {"held": str(NoStart.ON_HOLD), "free": (0, 0)}
 
 
 def test_an_evicted_workload_leaves_and_waits_again() -> None:
-    """It is gone after a second, and its line has it behind the workloads that wait already."""
+    """The evicted workload is gone after a second, and waits behind the workloads that waited already."""
     found = starts(one_rack(), [(make_head("leaves"), 100)], [waits(make_head("next"), 60)], evicted=["leaves"])
     assert found == {"next": (1, 1), "leaves": (61, 61)}
 

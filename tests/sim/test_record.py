@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -32,10 +31,12 @@ def _recorder(world: World) -> DecisionRecorder | None:
 
 def _await_the_thread(world: World) -> None:
     """A simulated hour takes a second, so the thread would drop cycles that it has time for in a real one."""
-    recorder, until = _recorder(world), time.monotonic() + _SECONDS
-    while recorder is not None and recorder._waiting.qsize() > 16:
-        assert time.monotonic() < until, "the thread of the record does not write"
-        time.sleep(0.001)
+    if (recorder := _recorder(world)) is None:
+        return
+    waiting = recorder._waiting
+    with waiting.not_full:  # notified of each cycle that the thread takes
+        written = waiting.not_full.wait_for(lambda: len(waiting.queue) <= 16, _SECONDS)
+    assert written, "the thread of the record does not write"
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(5, marks=SELDOM)])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,11 +25,19 @@ class Counts:
     def __init__(self) -> None:
         self.cycles: Counter[str] = Counter()
         self.stored = 0
+        self._changed = threading.Condition()
 
     def recorded(self, result: str, stored: int) -> None:
         """Count a cycle."""
-        self.cycles[result] += 1
-        self.stored += stored
+        with self._changed:
+            self.cycles[result] += 1
+            self.stored += stored
+            self._changed.notify_all()
+
+    def until(self, result: str, cycles: int) -> None:
+        """Wait until so many cycles came to this, at most ten seconds."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.cycles[result] == cycles, 10), self.cycles
 
 
 def make_recorder(path: Path, counts: Counts) -> DecisionRecorder:
@@ -48,14 +54,6 @@ def plan_once(recorder: DecisionRecorder, seed: int = 8) -> None:
     for decision in question.decisions(next_head=recording.asking(model.next_head)):
         recording.decided(decision)
     recording.ended()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, at most ten seconds."""
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_plans_are_written_by_another_thread(tmp_path: Path) -> None:
@@ -80,7 +78,7 @@ def test_a_folder_that_cannot_be_made_is_counted_and_tried_again(
     counts = Counts()
     recorder = make_recorder(tmp_path / "later" / "ring", counts)
     plan_once(recorder)
-    until(lambda: counts.cycles["failed"] == 1)
+    counts.until("failed", 1)
     (tmp_path / "later").mkdir()
     plan_once(recorder)
     recorder.stop()
@@ -92,7 +90,7 @@ def test_after_a_failed_write_the_disk_rests(tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path / "missing" / "ring", counts)
     for _ in range(3):
         plan_once(recorder)
-    until(lambda: counts.cycles["failed"] == 3)
+    counts.until("failed", 3)
     (tmp_path / "missing").mkdir()
     plan_once(recorder)
     recorder.stop()

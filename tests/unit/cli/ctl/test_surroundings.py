@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kqueue.cli.ctl.workloads import Surroundings, read_surroundings
 from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, ServerError
+from kqueue.runtime.client import Client
 
 Object = dict[str, Any]
 
@@ -56,8 +57,10 @@ def workload(name: str, queue: str, *, admitted: bool = False) -> Object:
     return made
 
 
-async def read(client: Answers, *workloads: Object) -> Surroundings:
-    return await read_surroundings(client, workloads, "ns")  # type: ignore[arg-type]  # it has what is asked of it
+async def read(
+    client: Answers, *workloads: Object, namespace: str | None = "ns", starts_at: datetime | None = None
+) -> Surroundings:
+    return await read_surroundings(cast("Client", client), workloads, namespace, starts_at=starts_at)
 
 
 async def test_only_queues_in_which_somebody_waits_are_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,11 +79,11 @@ async def test_start_times_are_asked_for_wide_lists(capsys: pytest.CaptureFixtur
     start = {"p50": "2026-05-01T12:05:00Z", "p90": "2026-05-01T12:20:00Z"}
     client.starts = {"items": [{"metadata": {"namespace": "ns", "name": "x"}, "startTime": start}]}
     waits = workload("x", "a")
-    found = await read_surroundings(client, [waits], "ns", starts_at=now)  # type: ignore[arg-type]  # as in `read`
+    found = await read(client, waits, starts_at=now)
     assert found.wide_row(waits)[-1] == "in 5m to 20m"
     assert client.asked[-2:] == ["/apis/visibility.kqueue.dev/v1alpha1/namespaces/ns/starttimes", "a"]
     client.starts = {"items": [], "message": "start times are being computed"}
-    found = await read_surroundings(client, [waits], None, starts_at=now)  # type: ignore[arg-type]  # as in `read`
+    found = await read(client, waits, namespace=None, starts_at=now)
     assert found.wide_row(waits)[-1] == ""
     assert capsys.readouterr().err == "kqueue: start times are not shown: start times are being computed\n"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kqueue.api.crd_files import crd_folder
 from kqueue.kube.definitions import read_definitions
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.simulated_kinds import SIMULATED
+from tests.fast_yaml import written
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS
@@ -82,7 +82,7 @@ def of_one_version(folder: Path) -> Path:
         spec = definition["spec"]
         spec["versions"] = [version for version in spec["versions"] if version["storage"]]
         spec.pop("conversion", None)
-        (folder / f"{definition['metadata']['name']}.yaml").write_text(yaml.safe_dump(definition))
+        (folder / f"{definition['metadata']['name']}.yaml").write_text(written(definition))
     return folder
 
 

@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from kqueue.cli.app import build
+from tests.fast_yaml import documents
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -228,7 +229,7 @@ def schemas() -> dict[str, Any]:
     """Schema by kind."""
     found = {}
     for path in (ROOT / "config" / "crd").glob("*.yaml"):
-        spec = yaml.safe_load(path.read_text())["spec"]
+        spec = documents(path.read_text())[0]["spec"]
         found[spec["names"]["kind"]] = strict(spec["versions"][0]["schema"]["openAPIV3Schema"])
     return found
 

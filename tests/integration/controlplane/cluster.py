@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
+from tests.fast_yaml import documents
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Access, Object, RequestError
 
@@ -161,11 +161,9 @@ class Cluster:
 
     async def apply_crds(self, folder: Path) -> list[str]:
         """Apply all CustomResourceDefinitions in `folder/*.yaml`; returns their names when all are served."""
-        documents = [
-            doc for file in sorted(folder.glob("*.yaml")) for doc in yaml.safe_load_all(file.read_text()) if doc
-        ]
-        await asyncio.gather(*(self.apply(document, CRDS) for document in documents))
-        names = [document["metadata"]["name"] for document in documents]
+        wanted = [crd for file in sorted(folder.glob("*.yaml")) for crd in documents(file.read_text())]
+        await asyncio.gather(*(self.apply(crd, CRDS) for crd in wanted))
+        names = [crd["metadata"]["name"] for crd in wanted]
         await asyncio.gather(
             *(self.until(f"{CRDS}/{name}", is_established, what=f"{name} is Established") for name in names)
         )

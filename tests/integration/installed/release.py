@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.fast_yaml import documents
 from tests.integration.controlplane import binaries
 
 Object = dict[str, Any]
@@ -46,7 +45,7 @@ class Release:
     async def manifests(self) -> list[Object]:
         """What is installed, and the hooks."""
         texts = [await self.helm("get", what, "kqueue") for what in ("manifest", "hooks")]
-        return [obj for text in texts for obj in yaml.safe_load_all(text) if obj]
+        return [obj for text in texts for obj in documents(text)]
 
     async def helm(self, *arguments: str, stdin: str = "") -> str:
         """Run it; what it prints.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.fast_yaml import documents
 from tests.integration.controlplane import binaries
 
 Object = dict[str, Any]
@@ -58,7 +58,7 @@ def by_template(text: str) -> dict[str, list[str]]:
 
 def objects(values: Object | None = None) -> list[Object]:
     """All manifests, as objects."""
-    return [obj for obj in yaml.safe_load_all(rendered_text(values)) if obj]
+    return documents(rendered_text(values))
 
 
 def one(found: list[Object], kind: str, name: str) -> Object:

@@ -31,6 +31,7 @@ from kqueue.manager.visibility import catalog_of
 from kqueue.observe import Checks, Metrics
 from kqueue.operations.migration.chart import chart_in
 from kqueue.runtime.client import Client
+from tests.fast_yaml import documents
 from tests.unit.charts.rendering import (
     CHART,
     NAMESPACE,
@@ -407,7 +408,7 @@ def test_definitions_are_ours_and_outlive_the_release() -> None:
     made = [o for o in objects() if o["kind"] == "CustomResourceDefinition"]
     policies = {o["metadata"].pop("annotations")["helm.sh/resource-policy"] for o in made}
     labels = {o["metadata"].pop("labels")["app.kubernetes.io/name"] for o in made}
-    ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+    ours = [crd for path in CRDS.glob("*.yaml") for crd in documents(path.read_text())]
 
     assert (policies, labels) == ({"keep"}, {"kqueue"})
     assert sorted(made, key=lambda o: str(o["metadata"]["name"])) == sorted(ours, key=lambda o: o["metadata"]["name"])

@@ -133,8 +133,9 @@ class SandboxPlane:
 @pytest.fixture
 async def plane(real_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """The real control plane, emptied of what the test leaves behind."""
-    yield real_plane
-    await real_plane.cluster.reset()
+    async with real_plane.cluster.kept_open():
+        yield real_plane
+        await real_plane.cluster.reset()
 
 
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])
@@ -152,8 +153,9 @@ async def either_plane(
 ) -> AsyncIterator[ControlPlane | SandboxPlane]:
     """The same test on the sandbox and on the real control plane."""
     if wanted_real_plane is not None:
-        yield wanted_real_plane
-        await wanted_real_plane.cluster.reset()
+        async with wanted_real_plane.cluster.kept_open():
+            yield wanted_real_plane
+            await wanted_real_plane.cluster.reset()
         return
     async with _sandbox_in(tmp_path) as sandbox:
         yield sandbox
@@ -171,7 +173,9 @@ async def _sandbox_in(folder: Path) -> AsyncIterator[SandboxPlane]:
     sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
     await sandbox.start()
     sandbox.write_kubeconfig(folder / "kubeconfig")
+    plane = SandboxPlane(folder / "kubeconfig")
     try:
-        yield SandboxPlane(folder / "kubeconfig")
+        async with plane.cluster.kept_open():
+            yield plane
     finally:
         await sandbox.stop()

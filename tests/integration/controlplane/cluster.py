@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ POD_MAKERS = (
 )
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CLUSTER_RBAC = tuple(f"/apis/rbac.authorization.k8s.io/v1/{kind}" for kind in ("clusterrolebindings", "clusterroles"))
-BOOTSTRAPPED = "kubernetes.io/bootstrapping"
-"""The API server labels the roles that it makes itself."""
+SELECTED = dict.fromkeys(CLUSTER_RBAC, "?labelSelector=%21kubernetes.io%2Fbootstrapping")
+"""Which objects of a kind a test may have left: the API server labels the roles that it makes itself."""
+DELETION = {PODS: "?gracePeriodSeconds=0", **dict.fromkeys(POD_MAKERS, "?propagationPolicy=Background")}
+"""How objects of a kind are deleted."""
 WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
 )
@@ -62,6 +65,7 @@ class Cluster:
         self.access = Access.read(kubeconfig)
         self._service_accounts = service_accounts
         self._namespaces: list[str] = []
+        self._kept: tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession] | None = None
 
     @property
     def url(self) -> str:
@@ -72,7 +76,28 @@ class Cluster:
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> Object:
         """One request; `Access.request` says how it answers and fails."""
-        return await self.access.request(method, path, body, content_type=content_type)
+        async with self._session() as session:
+            return await self.access.request(method, path, body, content_type=content_type, session=session)
+
+    @asynccontextmanager
+    async def kept_open(self) -> AsyncIterator[None]:
+        """While the block runs, requests on its event loop share connections: a handshake costs more than most requests."""
+        before = self._kept
+        async with self.access.session() as session:
+            self._kept = (asyncio.get_running_loop(), session)
+            try:
+                yield
+            finally:
+                self._kept = before
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
+        """The kept connections, where there are any for this event loop; else new ones."""
+        if self._kept is not None and self._kept[0] is asyncio.get_running_loop():
+            yield self._kept[1]
+            return
+        async with self.access.session() as session:
+            yield session
 
     async def get(self, path: str) -> Object:
         """The object or list at `path`.  Raises RequestError."""
@@ -106,7 +131,7 @@ class Cluster:
         """
         last: Object | str = "nothing"
         try:
-            async with asyncio.timeout(seconds), self.access.session() as session:
+            async with asyncio.timeout(seconds), self._session() as session:
                 while True:
                     try:
                         last = found = await self.access.request("GET", path, session=session)
@@ -198,8 +223,8 @@ class Cluster:
             node(place, levels=levels, allocatable=allocatable, labels=labels or {}, prefix=prefix)
             for place in itertools.product(*map(range, shape))
         ]
-        async with self.access.session() as session:
-            await asyncio.gather(*(self.access.request("POST", NODES, each, session=session) for each in nodes))
+        async with self.kept_open():
+            await asyncio.gather(*(self.request("POST", NODES, each) for each in nodes))
         names = [each["metadata"]["name"] for each in nodes]
         if wait:
             await self.until(NODES, lambda found: all_ready(found["items"], names), what=f"{len(names)} ready nodes")
@@ -222,24 +247,24 @@ class Cluster:
         is left.  Namespaces from `create_namespace` are deleted too, and finish on their own (a real one takes five
         seconds); a namespace of a fixed name stays, so that the next test can use it at once.
         """
-        for webhooks in WEBHOOKS:
-            await self.request("DELETE", webhooks)
-        await self.request("DELETE", f"{API_SERVICES}?labelSelector={OURS}")
-        for makers in POD_MAKERS:
-            if await self.exists(makers):
-                await self._erase(makers, query="?propagationPolicy=Background")
-        await self._forget_conversion()
-        for collection in await self._our_collections():
-            await self._erase(collection)
-        await self._erase(PODS, query="?gracePeriodSeconds=0")
-        await self._erase(NODES)
-        for collection in CLUSTER_RBAC:
-            await self._erase(collection, keep=lambda obj: BOOTSTRAPPED in obj["metadata"].get("labels", {}))
-        await self._erase(PRIORITY_CLASSES, keep=lambda obj: obj["metadata"]["name"].startswith("system-"))
-        for namespace in self._namespaces:
-            if await self.exists(f"{NAMESPACES}/{namespace}"):  # a test may have ended it
-                await self.request("DELETE", f"{NAMESPACES}/{namespace}")
+        async with self.kept_open():
+            await asyncio.gather(
+                *(self.request("DELETE", path) for path in (*WEBHOOKS, f"{API_SERVICES}?labelSelector={OURS}"))
+            )
+            await self._forget_conversion()
+            kinds = [*POD_MAKERS, *await self._our_collections(), PODS, NODES, *CLUSTER_RBAC, PRIORITY_CLASSES]
+            left = dict(zip(kinds, await asyncio.gather(*map(self._left, kinds)), strict=True))
+            if any(left[kind] for kind in POD_MAKERS):
+                left[PODS].append({})  # makers make pods until they are gone
+            for kind in kinds:
+                if left[kind]:
+                    await self._erase(kind)
+            await asyncio.gather(*map(self._end_namespace, self._namespaces))
         self._namespaces.clear()
+
+    async def _end_namespace(self, namespace: str) -> None:
+        if await self.exists(f"{NAMESPACES}/{namespace}"):  # a test may have ended it
+            await self.request("DELETE", f"{NAMESPACES}/{namespace}")
 
     async def _forget_conversion(self) -> None:
         """Let the API server convert by itself: the webhook that did it has ended with the test."""
@@ -258,40 +283,39 @@ class Cluster:
                 found += [f"/apis/{version}/{each['name']}" for each in resources if "/" not in each["name"]]
         return found
 
-    async def _erase(
-        self, collection: str, *, query: str = "", keep: Callable[[Object], bool] = lambda _: False
-    ) -> None:
-        """Delete all objects of a kind in all namespaces, finalizers or not, until none is left."""
-        async with asyncio.timeout(WAIT_SECONDS), self.access.session() as session:
-            while True:
-                try:
-                    listed = await self.access.request("GET", collection, session=session)
-                except RequestError as error:
-                    if error.status not in (
-                        429,
-                        500,
-                    ):  # until the API server has begun its caches anew, and converts itself
-                        raise
-                    await asyncio.sleep(POLL_SECONDS)
-                    continue
-                left = [obj for obj in listed["items"] if not keep(obj)]
-                if not left:
-                    return
-                await asyncio.gather(*(self._strike(object_path(collection, obj), obj, query, session) for obj in left))
+    async def _left(self, kind: str) -> list[Object]:
+        """The objects of a kind in all namespaces that a reset is to delete; none where the kind is not served."""
+        while True:
+            try:
+                listed = (await self.get(f"{kind}{SELECTED.get(kind, '')}"))["items"]
+            except RequestError as error:
+                if error.status == 404:
+                    return []
+                if error.status not in (
+                    429,
+                    500,
+                ):  # until the API server has begun its caches anew, and converts itself
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                own = kind == PRIORITY_CLASSES
+                return [obj for obj in listed if not (own and obj["metadata"]["name"].startswith("system-"))]
 
-    async def _strike(self, path: str, obj: Object, query: str, session: aiohttp.ClientSession) -> None:
+    async def _erase(self, kind: str) -> None:
+        """Delete what is left of a kind, finalizers or not, until nothing is."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while left := await self._left(kind):
+                await asyncio.gather(
+                    *(self._strike(object_path(kind, obj), obj, DELETION.get(kind, "")) for obj in left)
+                )
+
+    async def _strike(self, path: str, obj: Object, query: str) -> None:
         try:
             if obj["metadata"].get("finalizers"):
-                patch = {"metadata": {"finalizers": None}}
-                await self.access.request("PATCH", path, patch, content_type=MERGE_PATCH, session=session)
-            await self.access.request("DELETE", f"{path}{query}", session=session)
+                await self.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+            await self.request("DELETE", f"{path}{query}")
         except RequestError as error:
-            if error.status not in (
-                404,
-                409,
-                429,
-                500,
-            ):  # gone, changed or not converted meanwhile: the next round sees it
+            if error.status not in (404, 409, 429, 500):  # gone, changed or not converted: the next round sees it
                 raise
 
 

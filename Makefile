@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# one worker more than cores: tests on a control plane wait as much as they compute
-JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
+# two workers more than cores: tests on a control plane wait more than they compute
+JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 2 if hasattr(os, 'sched_getaffinity') else 'auto')")
+# a worker without tests takes some of another one's; tests/dealing.py gives each of them long ones first
+WORKERS = -n $(JOBS) --dist worksteal
 # bytecode may be kept: to rewrite the assertions of all tests is half of what each worker does before its first test
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
@@ -24,17 +26,17 @@ demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane if it can be built)
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(BIN)/python tools/browser.py --if-possible
-	@$(PYTEST) -n $(JOBS) $(ARGS)
+	@$(PYTEST) $(WORKERS) $(ARGS)
 
 test-fast: venv ## the inner loop, under a minute: unit tests and a few seeds of the simulation
 	@KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-3} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-500} \
-		$(PYTEST) -n $(JOBS) -q -m "not controlplane and not browser and not slow" tests/unit tests/sim $(ARGS)
+		$(PYTEST) $(WORKERS) -q -m "not controlplane and not browser and not slow" tests/unit tests/sim $(ARGS)
 
 test-deep: venv ## tens of minutes: 20,000 placements of each kind against the reference, and 128 seeds of the simulation of each kind, a lost lease at every turn, gangs with a controller killed at every write
 	@KQUEUE_GANG_WRITES=$${KQUEUE_GANG_WRITES:-1-} KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} KQUEUE_JOINT_WORLDS=$${KQUEUE_JOINT_WORLDS:-2000} KQUEUE_KEPT_EVENTS=$${KQUEUE_KEPT_EVENTS:-10000} KQUEUE_SETTLED_ROUNDS=$${KQUEUE_SETTLED_ROUNDS:-10000} \
-		$(PYTEST) -n $(JOBS) -q tests/unit/core/test_topology_reference.py tests/unit/core/joint/test_never_worse.py tests/unit/core/joint/test_kept.py tests/unit/core/joint/test_migration.py tests/sim \
+		$(PYTEST) $(WORKERS) -q tests/unit/core/test_topology_reference.py tests/unit/core/joint/test_never_worse.py tests/unit/core/joint/test_kept.py tests/unit/core/joint/test_migration.py tests/sim \
 		tests/integration/test_gang_dialects.py $(ARGS)
-	@KQUEUE_SIM_TURNS=all $(PYTEST) -n $(JOBS) -q -m "seldom_on_sandbox and not controlplane or seldom" tests/integration $(ARGS)
+	@KQUEUE_SIM_TURNS=all $(PYTEST) $(WORKERS) -q -m "seldom_on_sandbox and not controlplane or seldom" tests/integration $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter, dead code, unused dependencies
 	@$(MAKE) --no-print-directory -j2 types rules

@@ -283,7 +283,7 @@ class Account:
 
 @dataclass(slots=True)
 class Load:
-    """Gangs of four pods that need a rack, three times as many as quota has room for at once."""
+    """Gangs of four pods that need a rack, four times as many as quota has room for at once."""
 
     road: Road
     names: list[str]
@@ -358,7 +358,7 @@ def _gpus(workload: Object) -> int:
 
 
 @asynccontextmanager
-async def load(cluster: Cluster, *, jobs: int = 18) -> AsyncIterator[Load]:
+async def load(cluster: Cluster, *, jobs: int = 12) -> AsyncIterator[Load]:
     """The load is on the cluster, and is watched over while the block runs; at its end all must have come to its end."""
     road = await make_road(cluster, gpus=GPUS, shape=(2, 2, 8))
     under = Load(road, [])

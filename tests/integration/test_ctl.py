@@ -23,7 +23,7 @@ from tests.integration.controlplane import binaries
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, condition, make_road
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 

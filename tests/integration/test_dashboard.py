@@ -19,7 +19,7 @@ from tests.integration.road import KUEUE, Object, job, make_road, queue_objects
 from tests.integration.test_doctor import answers
 from tests.integration.test_visibility import Plane, visible
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 async def kqueue(plane: Plane, *arguments: str) -> tuple[int, str, str]:

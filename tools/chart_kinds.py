@@ -83,7 +83,8 @@ def _queued(kind: Kind) -> list[str]:
     if kind.framework in BY_FRAMEWORK:
         rules += _rule(kind, "get, list, watch, patch{{ if .deletes }}, delete{{ end }}")
         rules += _rule(kind, "patch", "/status") if kind.stop_writes_status else []
-        rules += [line for other in (*kind.reads, *kinds_between(kind.framework)) for line in _seen(other)]
+        read: list[Kind | ReadKind] = [*kind.reads, *kinds_between(kind.framework)]
+        rules += [line for other in read for line in _seen(other)]
     elif kind.watched:
         rules += _rule(kind, "get, list, watch")
     elif kind.framework == "pod":  # rights for pods do not depend on enabled kinds

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -327,17 +328,20 @@ def node(
     labels: Mapping[str, str],
     prefix: str,
 ) -> Object:
-    """The node at `place` in the tree, as a kubelet would register it."""
+    """The node at `place` in the tree, as a kubelet reports it once it is ready; a later report costs four more writes."""
     name = "-".join([prefix, *map(str, place)])
     domains = {
         label: "-".join([label.rsplit("-", 1)[-1].rsplit("/", 1)[-1], *map(str, place[: depth + 1])])
         for depth, label in enumerate(levels)
     }
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
+    ready |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {**labels, **domains, HOSTNAME_LABEL: name}},
-        "status": {"allocatable": dict(allocatable), "capacity": dict(allocatable)},
+        "status": {"allocatable": dict(allocatable), "capacity": dict(allocatable), "conditions": [ready]},
     }
 
 

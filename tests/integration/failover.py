@@ -177,7 +177,7 @@ async def contender(
             await process.wait()
 
 
-async def leader_of(*contenders: Contender, seconds: float = 40) -> Contender:
+async def leader_of(*contenders: Contender, seconds: float = 60) -> Contender:
     """The one that leads, as soon as one does."""
     async with asyncio.timeout(seconds):
         while True:

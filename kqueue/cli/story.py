@@ -23,6 +23,7 @@ from kqueue.api.crd_files import crd_folder
 from kqueue.cli.output import printable
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
+from kqueue.cli.story_ending import show_start
 from kqueue.cli.story_gangs import FORMS, KINDS, show_gangs
 from kqueue.cli.story_racks import RackScenes
 from kqueue.cli.story_view import (
@@ -105,6 +106,8 @@ async def run_story(topology: str, *, keep: bool) -> int:
             problems += await RackScenes(client, kubeconfig, console, examples_folder()).show()
             console.print("\nThe first gangs once more, to look at them with the command line ...")
             problems += await show(kubeconfig, console, await stage(client, examples_folder()))
+            console.print("\nWhen does a gang start that waits?  Two gangs with limits fill the blocks ...")
+            problems += await show_start(client, kubeconfig, console, examples_folder())
             for problem in problems:
                 console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))
         if keep:

@@ -50,6 +50,7 @@ from kqueue.manager.upkeep import (
     RoomGauges,
 )
 from kqueue.observe import Checks, LoopProbe, Metrics, Traces
+from kqueue.record.recorder import DecisionRecorder
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.deadline import within
@@ -106,7 +107,8 @@ class Operator:
         self.watches, self.cache, self.queues = self.manager.watches, self.manager.cache, self.manager.queues
         self._observer = CycleObserver(metrics, self.manager.events, clock, self.manager.order)
         self._observer.position = partial(self.queues.position, most=_POSITIONS)
-        self.loop = _make_loop(self.manager, self._observer, self._look_at_parked)
+        self.decision_recorder = make_recorder(self.manager)
+        self.loop = _make_loop(self.manager, self._observer, self._look_at_parked, self.decision_recorder)
         self.rounds = make_rounds(self.manager, self.loop)
         self._intake = _make_intake(self.manager, busy=lambda: self.loop.busy)
         self._connect()
@@ -408,7 +410,10 @@ class Operator:
 
 
 def _make_loop(
-    manager: ControllerManager, observer: CycleObserver, look_at_parked: Callable[..., int]
+    manager: ControllerManager,
+    observer: CycleObserver,
+    look_at_parked: Callable[..., int],
+    recorder: DecisionRecorder | None,
 ) -> SchedulingLoop:
     records = manager.shared(make_gang_records)
     return SchedulingLoop(
@@ -440,7 +445,7 @@ def _make_loop(
             line_of=manager.shared(make_lines).of,
             run_time_of=manager.shared(make_run_times).of,
             guess_of=manager.shared(make_guess),
-            recorder=make_recorder(manager),
+            recorder=recorder,
         ),
         turns=manager.turns,
     )

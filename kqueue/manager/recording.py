@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kqueue.build import build
+from kqueue.clock import Clock
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.record.recorder import DecisionRecorder
 from kqueue.record.ring import RingSettings
+from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.start_times import StartAnswer
 
 
 def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
@@ -33,3 +37,21 @@ def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
 
     manager.background.append(end_with_the_lease)
     return recorder
+
+
+def recording_answers(
+    recorder: DecisionRecorder | None, clock: Clock
+) -> Callable[[StartAnswer], Awaitable[None]] | None:
+    """Return the function that records the start times of an answer; None: the record is off."""
+    if recorder is None:
+        return None
+
+    async def record(answer: StartAnswer) -> None:
+        pace = RequestPace(clock)
+        for uid, start in answer.found.of.items():
+            await pace.step()
+            if start.earlier is not None:
+                later = start.later.seconds if start.later is not None else None
+                recorder.note_start_times(answer.at, [(uid, start.earlier.seconds, later)])
+
+    return record

@@ -8,6 +8,7 @@ from kqueue.controllers.run_times import make_run_times
 from kqueue.manager import rules
 from kqueue.manager.backfill import make_lines
 from kqueue.manager.explaining import Sources
+from kqueue.manager.recording import recording_answers
 from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_question import DrainRules, StartQuestions
@@ -32,5 +33,10 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
 
 def make_start_times(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartTimeViews:
     """Return the views; the child process starts with the first question."""
-    source = StartTimesSource(make_questions(operator, sources, pending), StartTimesProcess(), clock=operator.clock)
+    source = StartTimesSource(
+        make_questions(operator, sources, pending),
+        StartTimesProcess(),
+        clock=operator.clock,
+        on_answer=recording_answers(operator.decision_recorder, operator.clock),
+    )
     return StartTimeViews(source, operator.clock)

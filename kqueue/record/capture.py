@@ -16,6 +16,7 @@ from kqueue.core.quota import FlavorResource, Quota, QuotaNode, Usage
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Admitted, Head, Snapshot
+from kqueue.record.told import ToldInterval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +72,8 @@ class CapturedCycle:
     """The decisions as texts, where they were read from a record; None: `decisions` has them."""
     error: str = ""
     """Why the plan ended early; empty: it did not."""
+    told: Sequence[ToldInterval] = ()
+    """Start times that were told since the cycle before."""
 
 
 class Captures:

@@ -26,6 +26,8 @@ from kqueue.record.entries import (
     HeadReference,
     HoldingChanges,
     Pieces,
+    StartTimesTold,
+    ToldIntervalForm,
     piece_hash,
     to_text,
 )
@@ -64,7 +66,10 @@ class CycleEncoder:
         self._admitted: dict[str, Mapping[str, Admitted]] = {}
 
     def entries(self, captured: CapturedCycle) -> Iterator[bytes]:
-        """Yield the texts of the entries of a cycle: its new pieces, then itself."""
+        """Yield the texts of the entries of a cycle: start times told before it, its new pieces, then itself."""
+        if captured.told:
+            forms = [ToldIntervalForm(one.uid, one.at.isoformat(), one.p50, one.p90) for one in captured.told]
+            yield to_text(StartTimesTold(starts=forms))
         before = dict(self._slots)
         cycle = self._cycle(captured, before)
         yield from self._pieces()

@@ -2,6 +2,7 @@
 
 A file begins with a `Begin`.  `Pieces` are values by their hash, and stand before the first cycle that names them.  A
 `Cycle` says what has changed since the cycle before it in the same file: a file is read from its begin.
+`StartTimesTold` stands before a cycle, and has what was told since the cycle before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import Any
 
 import msgspec
 
-FORMAT = 1
-"""The version of the format that this program reads and writes."""
+FORMAT = 2
+"""The version of the format that this program writes."""
+FORMATS = (1, FORMAT)
+"""The versions that it reads.  Files of form 1 have no start times that were told."""
 
 
 class Begin(msgspec.Struct, tag="begin", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -33,6 +36,21 @@ class Pieces(msgspec.Struct, tag="pieces", forbid_unknown_fields=True, frozen=Tr
     """Values by the hash of their text."""
 
     pieces: dict[str, msgspec.Raw]
+
+
+class ToldIntervalForm(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
+    """A start time that was told, as in `ToldInterval`."""
+
+    uid: str
+    at: str
+    p50: int
+    p90: int | None
+
+
+class StartTimesTold(msgspec.Struct, tag="told", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Start times that were told since the cycle before."""
+
+    starts: list[ToldIntervalForm]
 
 
 class HoldingChanges(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,7 +134,7 @@ class End(msgspec.Struct, tag="end", forbid_unknown_fields=True, frozen=True, kw
     torn: bool = False
 
 
-Entry = Begin | Pieces | Cycle | End
+Entry = Begin | Pieces | StartTimesTold | Cycle | End
 
 to_text = msgspec.json.Encoder().encode
 from_text = msgspec.json.Decoder(Entry).decode

@@ -17,6 +17,7 @@ from kqueue.record.decoding import RecordedCycle
 from kqueue.record.plain import Plain
 from kqueue.record.records import FoundCycle, Record
 from kqueue.record.ring import Ring, RingSettings, files_in
+from kqueue.record.told import ToldInterval
 
 _NO_BOUND = timedelta(days=36_500)
 _MOST_SAVED = 1 << 40
@@ -187,7 +188,14 @@ def save(record: Record, wanted: Filter, target: Path) -> int:
 
 def _saved(record: Record, wanted: Filter, folder: Path, target: Path) -> int:
     captures, number, ring = Captures(), 0, None
-    for found in cycles(record, wanted):
+    told: dict[str, list[ToldInterval]] = {}
+    """Start times of workloads that are not decided in a saved cycle yet: the first and the last one of each."""
+    for found in record.cycles():
+        for start in found.told:
+            told[start.uid] = [*told.get(start.uid, ())[:1], start]
+        uids = [one.decision["head"]["uid"] for one in decisions(found, wanted)] if wanted.has_cycle(found) else []
+        if not uids:
+            continue
         if ring is None:
             ring = Ring(
                 RingSettings(
@@ -198,7 +206,9 @@ def _saved(record: Record, wanted: Filter, folder: Path, target: Path) -> int:
                     within=found.begin.within,
                 )
             )
-        ring.write(_captured(captures, found), datetime.fromisoformat(found.entry.now))
+        captured = _captured(captures, found)
+        captured.told = [start for uid in uids for start in told.pop(uid, ())]
+        ring.write(captured, datetime.fromisoformat(found.entry.now))
         number += 1
     if ring is None:
         return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from kqueue.core.workload import Head
 from kqueue.isolation import isolated
 from kqueue.record.capture import CapturedCycle, Captures
 from kqueue.record.ring import Ring, RingSettings
+from kqueue.record.told import ToldIntervals
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +45,7 @@ class DecisionRecorder:
     def __init__(self, settings: RingSettings, *, count: RecordCounter, now: Callable[[], datetime]) -> None:
         self._settings, self._count, self._now = settings, count, now
         self._captures = Captures()
+        self._told = ToldIntervals()
         self._cycles = 0
         self._waiting: queue.Queue[CapturedCycle | None] = queue.Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
@@ -53,7 +55,16 @@ class DecisionRecorder:
         self._cycles += 1
         return Recording(self._captures.take(self._cycles, question), self._end)
 
+    def note_start_times(self, at: datetime, told: Iterable[tuple[str, int, int | None]]) -> None:
+        """Record start times that were told at a time, as UID, p50 and p90 in seconds from then (None: unknown).
+
+        They are written with the next cycle: for each workload the first one since it is in line, and the last one
+        before its start.  So a process that plans nothing, because it does not lead, writes none.
+        """
+        self._told.note(at, told)
+
     def _end(self, captured: CapturedCycle) -> None:
+        captured.told = self._told.taken(captured.decisions)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="decision record", daemon=True)
             self._thread.start()

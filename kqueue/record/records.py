@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,22 +14,49 @@ from kqueue.core.hooks import HooksByProfile
 from kqueue.errors import ConfigError
 from kqueue.record.chain import DamagedRecordError, StoredEntry, read_chain
 from kqueue.record.decoding import CycleDecoder, RecordedCycle
-from kqueue.record.entries import FORMAT, Begin, Cycle, End, Entry, Pieces, from_text
-from kqueue.record.plain import UnreadableValueError
+from kqueue.record.entries import (
+    FORMAT,
+    FORMATS,
+    Begin,
+    Cycle,
+    End,
+    Entry,
+    Pieces,
+    StartTimesTold,
+    ToldIntervalForm,
+    from_text,
+)
+from kqueue.record.plain import UnreadableValueError, reader
 from kqueue.record.ring import files_in
+from kqueue.record.told import ToldInterval
 
 _UNREADABLE = UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError
 """Errors of values that no writer writes."""
+_TIME: Any = datetime
+_FORM_WITH_TOLD = 2
+_LONGEST = 10**10
+"""Seconds until a start, at most: far beyond every horizon, and within what `timedelta` holds."""
+_MOST_TOLD = 100_000
+"""Start times that were told before one cycle: a hostile file must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCycle:
-    """A cycle and its place: the file with its begin, and the entry."""
+    """A cycle and its place: the file with its begin, and the entry.
+
+    `told`: the start times that stand between the cycle before and this one.
+    """
 
     place: _Place
     begin: Begin
     entry: Cycle
     _decoder: CycleDecoder
+    told: tuple[ToldInterval, ...] = ()
+
+    @property
+    def read_bytes(self) -> tuple[Path, int]:
+        """The file, and the offset of the entry in it."""
+        return self.place.path, self.place.stored.offset
 
     @property
     def name(self) -> str:
@@ -56,10 +85,18 @@ class Record:
         if not self._files or not self._files[0].exists():
             raise ConfigError(f"{path}: there is no record; give a file or the folder of decisionRecord.path")
         self.remarks: list[str] = []
+        self._told: list[ToldInterval] = []
+        """Start times that were told before the next cycle."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files in the order in which they are read."""
+        return tuple(self._files)
 
     def cycles(self) -> Iterator[FoundCycle]:
         """Yield all cycles in their order.  Raises DamagedRecordError, which names file, entry and byte."""
         ends: set[str] = set()
+        self._told.clear()
         for number, path in enumerate(self._files):
             is_newest = self._is_folder and number == len(self._files) - 1
             yield from self._file(path, ends, is_first=number == 0, is_newest=is_newest)
@@ -81,9 +118,15 @@ class Record:
                         raise with_place.damage("the file before it is missing, or is another one than it names")
                     continue
                 has_end = isinstance(entry, End)
+                if isinstance(entry, StartTimesTold):
+                    self._told += with_place.told(entry, begin)
+                    if len(self._told) > _MOST_TOLD:
+                        raise with_place.damage(f"more than {_MOST_TOLD} start times were told before one cycle")
+                    continue
                 with_place.follow(decoder, entry)
                 if isinstance(entry, Cycle):
-                    yield FoundCycle(with_place, begin, entry, decoder)
+                    told, self._told = tuple(self._told), []
+                    yield FoundCycle(with_place, begin, entry, decoder, told)
         except DamagedRecordError as e:
             if not (is_newest and e.is_cut):
                 raise
@@ -108,17 +151,26 @@ class _Place:
             entry: Entry = from_text(self.stored.text)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
             form = _form_of(self.stored) if self.stored.number == 0 else None
-            if form is not None and form != FORMAT:
+            if form is not None and form not in FORMATS:
                 raise self._other_format(form, "another version") from e
-            raise self.damage(f"it is no entry of form {FORMAT}: {e!s:.200}") from e
+            raise self.damage(f"it is no entry of form 1 or {FORMAT}: {e!s:.200}") from e
         return entry
 
     def begin(self, entry: object) -> Begin:
         if not isinstance(entry, Begin):
             raise self.damage("the first entry does not say which version wrote the file")
-        if entry.format != FORMAT:
+        if entry.format not in FORMATS:
             raise self._other_format(entry.format, entry.version)
         return entry
+
+    def told(self, entry: StartTimesTold, begin: Begin) -> list[ToldInterval]:
+        """Return the start times of an entry."""
+        if begin.format < _FORM_WITH_TOLD:
+            raise self.damage(f"form {begin.format} has no start times that were told; the record was changed")
+        try:
+            return [_told(form) for form in entry.starts]
+        except _UNREADABLE as e:
+            raise self.unreadable(e) from e
 
     def _other_format(self, found: int, version: str) -> DamagedRecordError:
         return self.damage(f"kqueue {version:.40} wrote form {found}, this is form {FORMAT}; read it with that version")
@@ -137,6 +189,13 @@ class _Place:
                 raise self.damage("it belongs to another place in a file")
         except _UNREADABLE as e:
             raise self.unreadable(e) from e
+
+
+def _told(form: ToldIntervalForm) -> ToldInterval:
+    at = reader(_TIME)(form.at)
+    if not 0 <= form.p50 <= (_LONGEST if form.p90 is None else form.p90) <= _LONGEST:
+        raise UnreadableValueError(f"the interval {form.p50} to {form.p90} of a start time is none")
+    return ToldInterval(form.uid, at, form.p50, form.p90)
 
 
 def _form_of(stored: StoredEntry) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -23,7 +23,7 @@ from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import StartQuestion, WaitingWorkload
 from kqueue.core.future.start_times import Assumptions, StartsFailedError, StartTimes
 from kqueue.core.mention import Mention
-from kqueue.isolation import isolated
+from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import within
 from kqueue.runtime.store import object_key
 from kqueue.visibility.pacing import RequestPace
@@ -91,7 +91,16 @@ async def _wait_for(work: asyncio.Task[None]) -> None:
 class StartTimesSource:
     """Start times, computed at a bounded rate."""
 
-    def __init__(self, questions: StartQuestions, computer: StartComputer, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        questions: StartQuestions,
+        computer: StartComputer,
+        *,
+        clock: Clock,
+        on_answer: Callable[[StartAnswer], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_answer` is called with each new answer about the workloads that exist."""
+        self._on_answer = on_answer
         self._questions, self._computer, self._clock = questions, computer, clock
         self._answer: StartAnswer | None = None
         self._failure = ""
@@ -161,6 +170,9 @@ class StartTimesSource:
     async def _compute(self) -> None:
         with isolated() as work:
             self._answer, self._failure = await self._computed(), ""
+        if work.error is None and self._on_answer is not None and self._answer is not None:
+            with isolated_logged(_log, "an answer with start times could not be followed"):
+                await self._on_answer(self._answer)
         self._work = None
         if work.error is None:
             return

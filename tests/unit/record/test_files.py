@@ -184,7 +184,7 @@ def test_no_more_is_unpacked_than_an_entry_says(tmp_path: Path) -> None:
 def test_another_form_is_refused_with_the_version_that_reads_it(tmp_path: Path) -> None:
     later = b'{"type":"begin","format":7,"version":"v3.1.0","time":"","shape":"new"}'
     path = write_chain(tmp_path / "later.kqrecord", later, END)
-    with pytest.raises(DamagedRecordError, match=r"form 7, this is form 1; read it with that version"):
+    with pytest.raises(DamagedRecordError, match=r"form 7, this is form 2; read it with that version"):
         found(path)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kqueue.core.future.day import Day, lived
 from kqueue.core.quota import FlavorResource
 from kqueue.operations.day_policy import DayPolicy, question_of
+from kqueue.operations.report.figures import at_tenth
 from kqueue.record.day import RecordedDay
 
 _SECOND = timedelta(seconds=1)
@@ -29,8 +30,7 @@ class Waits(NamedTuple):
         ordered = sorted(waits)
         if not ordered:
             return cls(0, 0, 0, 0, 0)
-        p90 = ordered[min(len(ordered) - 1, 9 * len(ordered) // 10)]
-        return cls(len(ordered), started, sum(ordered) // len(ordered), p90, ordered[-1])
+        return cls(len(ordered), started, sum(ordered) // len(ordered), at_tenth(ordered, 9) or 0, ordered[-1])
 
 
 class LivedDay(NamedTuple):

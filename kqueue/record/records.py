@@ -13,6 +13,7 @@ import msgspec
 from kqueue.core.hooks import HooksByProfile
 from kqueue.errors import ConfigError
 from kqueue.record.chain import DamagedRecordError, StoredEntry, read_chain
+from kqueue.record.decided import Decided, read_decided
 from kqueue.record.decoding import CycleDecoder, RecordedCycle
 from kqueue.record.entries import (
     FORMAT,
@@ -69,6 +70,13 @@ class FoundCycle:
         try:
             return self._decoder.cycle(self.entry, hooks)
         except _UNREADABLE as e:
+            raise self.place.unreadable(e) from e
+
+    def decided(self) -> list[Decided]:
+        """Return the decisions as typed values.  Raises DamagedRecordError."""
+        try:
+            return [read_decided(raw) for raw in self.entry.decisions]
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
             raise self.place.unreadable(e) from e
 
 

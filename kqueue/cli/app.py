@@ -42,6 +42,7 @@ _COMMANDS = (
     "place",
     "record",
     "replay",
+    "report",
     "migrate",
     "import_pods",
     "uninstall",

@@ -59,7 +59,7 @@ class Coverage:
         self._is_recorded = False
 
     def tell(self, told: Iterable[ToldInterval], running: Collection[str]) -> None:
-        """Take intervals.  Those of running workloads were computed before their start, and do not count."""
+        """Take intervals.  Intervals of running workloads come from before their start, and do not count."""
         for one in told:
             self._is_recorded = True
             if one.uid not in running:

@@ -114,7 +114,7 @@ class UseSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFacts:
-    """What the record says of itself.
+    """Facts of the record itself.
 
     Args:
         begin, end: the times of the first and the last cycle of the report.
@@ -142,7 +142,7 @@ class RecordFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class QueueReport:
     """The figures, by ClusterQueue where not said otherwise; `ALL_QUEUES` has those of all together.
 
     Args:

@@ -14,8 +14,8 @@ from kqueue.operations.report.figures import (
     ALL_QUEUES,
     MADE_WAY,
     PackingFigures,
+    QueueReport,
     RecordFacts,
-    Report,
     WaitFigures,
 )
 from kqueue.operations.report.stays import BegunStay, SeenEviction, Stays
@@ -34,7 +34,7 @@ def read_report(
     until: datetime | None = None,
     *,
     progress: Callable[[FoundCycle], None] = lambda _found: None,
-) -> Report:
+) -> QueueReport:
     """Return the report of the cycles from `since` on and before `until`; None: all.
 
     Cycles before `since` are read, too: they tell what ran, what waited and what was told when the time begins.
@@ -62,7 +62,7 @@ def _text(time: datetime) -> str:
 
 @dataclass(slots=True)
 class _Facts:
-    """What becomes `RecordFacts`."""
+    """Facts of the record as they grow."""
 
     missing: int = 0
     writers: int = 0
@@ -165,14 +165,14 @@ class _ReportReader:
                     sums[i] += more
         self._coverage.started(event.queue, event.at, event.told)
 
-    def finished(self) -> Report:
+    def finished(self) -> QueueReport:
         """Return the report."""
         for begun in self._stays.finish():
             self._note(begun)
         self._use.finish()
         self._coverage.finish(((uid, queue) for uid, (queue, _) in self._stays.line.items()), self.last)
-        facts = self._facts
-        return Report(
+        facts, levels = self._facts, list(dict.fromkeys(level for _, level in self._packing))  # the widest one first
+        return QueueReport(
             record=RecordFacts(
                 begin=self._begin or self.last,
                 end=self.last,
@@ -192,7 +192,7 @@ class _ReportReader:
             slot_seconds=self._use.slots.length // 1_000_000,
             packing={
                 key: PackingFigures(searches=sums[0], used=sums[1], fewest=sums[2], tight=sums[3])
-                for key, sums in sorted(self._packing.items())
+                for key, sums in sorted(self._packing.items(), key=lambda pair: (pair[0][0], levels.index(pair[0][1])))
             },
             evictions=dict(sorted(self._evictions.items())),
             coverage=self._coverage.figures(),

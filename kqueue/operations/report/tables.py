@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kqueue.clock import utc_text
-from kqueue.operations.report.figures import Report, UseSlot
+from kqueue.operations.report.figures import QueueReport, UseSlot
 
 
-class Unit(StrEnum):
+class FigureUnit(StrEnum):
     """Units of figures."""
 
     COUNT = "count"
@@ -28,7 +28,7 @@ class Measure(NamedTuple):
 
     name: str
     title: str
-    unit: Unit
+    unit: FigureUnit
 
 
 class ReportLine(NamedTuple):
@@ -55,45 +55,48 @@ class ReportTable:
 KEYS = ("queue", "flavor", "resource", "level", "cause", "told", "time")
 """All keys of tables, in the order of columns in CSV and Parquet."""
 
-_COUNTS = Unit.COUNT
+_COUNTS = FigureUnit.COUNT
 _WAITS = (
     Measure("starts", "starts", _COUNTS),
-    Measure("mean", "mean wait", Unit.SECONDS),
-    Measure("p50", "half waited at most", Unit.SECONDS),
-    Measure("p90", "nine tenths waited at most", Unit.SECONDS),
-    Measure("longest", "longest wait", Unit.SECONDS),
-    Measure("waiting", "waiting at the end", _COUNTS),
-    Measure("longestWaiting", "longest wait so far", Unit.SECONDS),
+    Measure("mean", "mean wait", FigureUnit.SECONDS),
+    Measure("p50", "half waited at most", FigureUnit.SECONDS),
+    Measure("p90", "nine tenths waited at most", FigureUnit.SECONDS),
+    Measure("longest", "longest wait", FigureUnit.SECONDS),
+    Measure("waiting", "tried, and waiting at the end", _COUNTS),
+    Measure("longestWaiting", "longest of their waits so far", FigureUnit.SECONDS),
 )
 _USE = (
-    Measure("nominal", "nominal quota", Unit.AMOUNT),
-    Measure("least", "use at least", Unit.AMOUNT),
-    Measure("most", "use at most", Unit.AMOUNT),
-    Measure("leastPercent", "at least", Unit.PERCENT),
-    Measure("mostPercent", "at most", Unit.PERCENT),
-    Measure("seconds", "time known", Unit.SECONDS),
+    Measure("nominal", "nominal quota", FigureUnit.AMOUNT),
+    Measure("least", "use at least", FigureUnit.AMOUNT),
+    Measure("most", "use at most", FigureUnit.AMOUNT),
+    Measure("leastPercent", "at least", FigureUnit.PERCENT),
+    Measure("mostPercent", "at most", FigureUnit.PERCENT),
+    Measure("seconds", "time known", FigureUnit.SECONDS),
 )
-_USE_OVER_TIME = (Measure("leastPercent", "at least", Unit.PERCENT), Measure("mostPercent", "at most", Unit.PERCENT))
+_USE_OVER_TIME = (
+    Measure("leastPercent", "at least", FigureUnit.PERCENT),
+    Measure("mostPercent", "at most", FigureUnit.PERCENT),
+)
 _PACKING = (
     Measure("searches", "placements", _COUNTS),
     Measure("used", "domains used", _COUNTS),
     Measure("fewest", "fewest possible", _COUNTS),
     Measure("tight", "placements with the fewest", _COUNTS),
-    Measure("tightPercent", "share of them", Unit.PERCENT),
+    Measure("tightPercent", "share of them", FigureUnit.PERCENT),
 )
 _EVICTIONS = (Measure("evictions", "evictions", _COUNTS),)
 _COVERAGE = (
-    Measure("insidePercent", "inside", Unit.PERCENT),
+    Measure("insidePercent", "inside", FigureUnit.PERCENT),
     Measure("inside", "starts inside", _COUNTS),
     Measure("before", "starts before", _COUNTS),
     Measure("after", "starts after", _COUNTS),
-    Measure("lateP50", "half were late by at most", Unit.SECONDS),
+    Measure("lateP50", "half were late by at most", FigureUnit.SECONDS),
     Measure("overdue", "overdue at the end", _COUNTS),
     Measure("untold", "starts without an interval", _COUNTS),
 )
 _RECORD = (
-    Measure("begin", "first cycle", Unit.TIME),
-    Measure("end", "last cycle", Unit.TIME),
+    Measure("begin", "first cycle", FigureUnit.TIME),
+    Measure("end", "last cycle", FigureUnit.TIME),
     Measure("cycles", "cycles", _COUNTS),
     Measure("missing", "cycles that are missing", _COUNTS),
     Measure("writers", "processes that wrote", _COUNTS),
@@ -104,7 +107,7 @@ _RECORD = (
 )
 
 
-def tables(report: Report) -> dict[str, ReportTable]:
+def tables(report: QueueReport) -> dict[str, ReportTable]:
     """Return the tables of a report by name; one without any line says that the record has nothing of it."""
     found = (
         ReportTable("waits", ("queue",), _WAITS, tuple(_waits(report))),
@@ -118,19 +121,19 @@ def tables(report: Report) -> dict[str, ReportTable]:
     return {table.name: table for table in found}
 
 
-def _waits(report: Report) -> Iterator[ReportLine]:
+def _waits(report: QueueReport) -> Iterator[ReportLine]:
     for queue, one in report.waits.items():
         waits = one.starts, one.mean, one.p50, one.p90, one.longest
         yield ReportLine((queue,), (*waits, one.waiting, one.longest_waiting))
 
 
-def _use(report: Report) -> Iterator[ReportLine]:
+def _use(report: QueueReport) -> Iterator[ReportLine]:
     for (queue, column), one in report.use.items():
         amounts = one.nominal, one.least, one.most, one.least_percent, one.most_percent
         yield ReportLine((queue, column.flavor, column.resource), (*amounts, one.seconds))
 
 
-def _use_over_time(report: Report) -> Iterator[ReportLine]:
+def _use_over_time(report: QueueReport) -> Iterator[ReportLine]:
     for column, slots in report.use_over_time.items():
         for number, slot in enumerate(slots):
             begin = report.slots_begin + timedelta(seconds=number * report.slot_seconds)
@@ -144,31 +147,31 @@ def percentages(slot: UseSlot) -> tuple[int | None, int | None]:
     return 100 * slot.least // slot.nominal, 100 * slot.most // slot.nominal
 
 
-def _packing(report: Report) -> Iterator[ReportLine]:
+def _packing(report: QueueReport) -> Iterator[ReportLine]:
     for key, one in report.packing.items():
         percent = 100 * one.tight // one.searches if one.searches else None
         yield ReportLine(key, (one.searches, one.used, one.fewest, one.tight, percent))
 
 
-def _evictions(report: Report) -> Iterator[ReportLine]:
+def _evictions(report: QueueReport) -> Iterator[ReportLine]:
     for key, number in report.evictions.items():
         yield ReportLine(key, (number,))
 
 
-def _coverage(report: Report) -> Iterator[ReportLine]:
+def _coverage(report: QueueReport) -> Iterator[ReportLine]:
     for key, one in (report.coverage or {}).items():
         starts = one.inside_percent, one.inside, one.before, one.after
         yield ReportLine(key, (*starts, one.late_p50, one.overdue, one.untold))
 
 
-def _record(report: Report) -> ReportLine:
+def _record(report: QueueReport) -> ReportLine:
     one = report.record
     times = int(one.begin.timestamp()), int(one.end.timestamp())
     counts = one.cycles, one.missing, one.writers, one.ended_early
     return ReportLine((), (*times, *counts, one.not_carried_out, one.unseen_starts, one.steps_back))
 
 
-def as_json(report: Report) -> Mapping[str, Any]:
+def as_json(report: QueueReport) -> Mapping[str, Any]:
     """Return the tables as JSON: a list of objects for each table, and one object for the record itself."""
     shown: dict[str, Any] = {
         "begin": utc_text(report.record.begin),
@@ -188,7 +191,7 @@ def as_json(report: Report) -> Mapping[str, Any]:
     return shown
 
 
-class Cell(NamedTuple):
+class ReportCell(NamedTuple):
     """One figure with all its keys, as CSV and Parquet have it."""
 
     table: str
@@ -201,14 +204,14 @@ class Cell(NamedTuple):
 CELL_COLUMNS = ("table", *KEYS, "measure", "unit", "value")
 
 
-def cells(report: Report) -> Iterator[Cell]:
+def cells(report: QueueReport) -> Iterator[ReportCell]:
     """Yield all figures; keys that a table does not have are empty."""
     for name, table in tables(report).items():
         for line in table.lines:
             known = dict(zip(table.keys, line.keys, strict=True))
             keys = tuple(known.get(key, "") for key in KEYS)
             for measure, value in zip(table.measures, line.values, strict=True):
-                yield Cell(name, keys, measure.name, measure.unit, value)
+                yield ReportCell(name, keys, measure.name, measure.unit, value)
 
 
 def key_texts(table: ReportTable, line: ReportLine) -> Sequence[str]:

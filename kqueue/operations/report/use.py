@@ -169,17 +169,18 @@ class UseMeter:
                 node.since = tree.last
 
     def figures(self) -> Iterator[tuple[tuple[str, FlavorResource], UseFigures]]:
-        """Yield the use of each ClusterQueue and column, then that of each column in all of them.
+        """Yield the use of each column in all ClusterQueues, then that of each ClusterQueue and column.
 
-        The latter has the sums of the averages, each over the time in which the record knows the queue or cohort.
+        The former has the sums of the averages, each over the time in which the record knows the queue or cohort.
         """
         by_column: dict[FlavorResource, list[_Sum]] = {}
-        for (is_cohort, queue, column), one in sorted(self._sums.items()):
+        for (_, _, column), one in self._sums.items():
             by_column.setdefault(column, []).append(one)
-            if not is_cohort:
-                yield (queue, column), one.figures()
         for column, some in sorted(by_column.items()):
             yield (ALL_QUEUES, column), _together(some)
+        for (is_cohort, queue, column), one in sorted(self._sums.items()):
+            if not is_cohort:
+                yield (queue, column), one.figures()
 
 
 def _together(some: Sequence[_Sum]) -> UseFigures:

@@ -77,6 +77,7 @@ class SmallRecord:
 
     folder: Path
     nominal: int = 10
+    names: tuple[str, ...] = ("a", "b")
     number: int = 0
     ring: Ring = field(init=False)
 
@@ -105,10 +106,10 @@ class SmallRecord:
     def captured(self, seconds: float, heads: Sequence[Head] = (), holds: Sequence[Admitted] = ()) -> CapturedCycle:
         """A cycle without its decisions."""
         root = QuotaNode("all", is_cohort=True)
-        root.children = [QuotaNode(name, parent=root, quotas={GPUS: Quota(self.nominal)}) for name in "ab"]
+        root.children = [QuotaNode(name, parent=root, quotas={GPUS: Quota(self.nominal)}) for name in self.names]
         quota.rebuild(root)
         nodes = {node.name: node for node in root.children}
-        admitted: dict[str, dict[str, Admitted]] = {"a": {}, "b": {}}
+        admitted: dict[str, dict[str, Admitted]] = {name: {} for name in self.names}
         for one in holds:
             admitted[one.queue][one.key] = one
             quota.add_usage(nodes[one.queue], GPUS, one.usage[GPUS])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from kqueue.operations.report.figures import (
     NOT_RECORDED,
     CoverageFigures,
     PackingFigures,
-    Report,
+    QueueReport,
     UseFigures,
     WaitFigures,
     at_tenth,
@@ -27,6 +27,8 @@ from kqueue.operations.report.use import Slots
 from kqueue.record.chain import DamagedRecordError
 from kqueue.record.records import Record
 from kqueue.record.told import ToldInterval
+from tests.builders import START
+from tests.recorded_days import COLUMN, make_question, record_day
 from tests.unit.operations.small_records import GPUS, SmallRecord, admits, at, head, held, preempts, waits
 
 HOUR = 3600
@@ -37,7 +39,7 @@ def record(tmp_path: Path) -> SmallRecord:
     return SmallRecord(tmp_path / "record")
 
 
-def reported(record: SmallRecord, since: datetime | None = None, until: datetime | None = None) -> Report:
+def reported(record: SmallRecord, since: datetime | None = None, until: datetime | None = None) -> QueueReport:
     return read_report(Record(record.closed()), since, until)
 
 
@@ -180,6 +182,26 @@ def test_slots_become_longer_and_keep_their_sums() -> None:
         slots.add(GPUS, number * minute, (number + 1) * minute, (10, number, number))
     assert slots.length == 4 * minute
     assert [slot.most // minute for slot in slots.found()[GPUS]] == [0 + 1 + 2 + 3, 4 + 5 + 6 + 7, 8]
+
+
+def test_a_simulated_day_is_within_the_bounds(tmp_path: Path) -> None:
+    """What the simulation did is known: its use is between both bounds, its starts and evictions are those of the report."""
+    day = record_day(make_question(11, 80, size=(1, 4, 8), seconds=4 * HOUR), tmp_path / "record")
+    found = read_report(Record(tmp_path / "record"))
+    begin, end = ((time - START) // timedelta(seconds=1) for time in (found.record.begin, found.record.end))
+    stays = day.stays
+    used = sum(stay.usage[COLUMN] * (min(stay.until or end, end) - stay.start) for stay in stays if stay.start < end)
+    bounds = found.use_over_time[COLUMN]
+    least, most = sum(slot.least for slot in bounds), sum(slot.most for slot in bounds)
+    assert 0 < least <= used * 1_000_000 <= most
+    assert most - least < least // 5
+    assert found.waits[ALL_QUEUES].starts == len(stays) > 40
+    assert sum(found.evictions.values()) == 2 * sum(stay.was_evicted for stay in stays) > 0
+    assert begin == min(stay.start for stay in stays)
+    again = sum(stay.was_evicted for stay in stays) - (len(stays) - len(day.first_starts()))
+    assert 0 < found.waits[ALL_QUEUES].waiting <= 80 - len(day.first_starts()) + again  # some were never tried
+    placed = [stay.domains for stay in stays]
+    assert found.packing[ALL_QUEUES, "rack"].used == sum(placed)
 
 
 # --- spans of time

@@ -55,10 +55,10 @@ def as_parquet(report: QueueReport) -> bytes:
     from arro3.io import write_parquet
 
     found = list(cells(report))
-    columns: dict[str, Any] = {"table": [cell.table for cell in found]}
+    columns: dict[str, list[str]] = {"table": [cell.table for cell in found]}
     columns |= {key: [printable(cell.keys[number]) for cell in found] for number, key in enumerate(KEYS)}
     columns |= {"measure": [cell.measure for cell in found], "unit": [cell.unit for cell in found]}
-    arrays = {name: Array(texts, DataType.string()) for name, texts in columns.items()}
+    arrays: dict[str, Any] = {name: Array(texts, DataType.string()) for name, texts in columns.items()}
     values = [clamp(cell.value) if cell.value is not None else None for cell in found]
     arrays["value"] = Array(values, DataType.int64())
     packed = io.BytesIO()

@@ -35,6 +35,7 @@ _UNREADABLE = UnreadableValueError, RecursionError, ArithmeticError, LookupError
 """Errors of values that no writer writes."""
 _TIME: Any = datetime
 _FORM_WITH_TOLD = 2
+_FIRST_YEAR, _LAST_YEAR = 1970, 8999
 _LONGEST = 10**10
 """Seconds until a start, at most: far beyond every horizon, and within what `timedelta` holds."""
 _MOST_TOLD = 100_000
@@ -64,6 +65,15 @@ class FoundCycle:
         """The name of the cycle in its record: the number of the file and the number of the entry."""
         number = self.place.path.name[:12]
         return f"{int(number) if number.isdecimal() else 1}:{self.place.stored.number}"
+
+    def moment(self) -> datetime:
+        """Return the time of the plan, with which a caller may compute.  Raises DamagedRecordError."""
+        try:
+            now: datetime = reader(_TIME)(self.entry.now)
+            _check_year(now)
+        except _UNREADABLE as e:
+            raise self.place.unreadable(e) from e
+        return now
 
     def recorded(self, hooks: HooksByProfile | None = None) -> RecordedCycle:
         """Return the question with its answers; only before the next entry is read.  Raises DamagedRecordError."""
@@ -199,8 +209,15 @@ class _Place:
             raise self.unreadable(e) from e
 
 
+def _check_year(time: datetime) -> None:
+    """Raise UnreadableValueError: sums with the time may lie outside of what `datetime` holds."""
+    if not _FIRST_YEAR <= time.year <= _LAST_YEAR:
+        raise UnreadableValueError(f"the time {time.isoformat()} is of no year from {_FIRST_YEAR} to {_LAST_YEAR}")
+
+
 def _told(form: ToldIntervalForm) -> ToldInterval:
     at = reader(_TIME)(form.at)
+    _check_year(at)
     if not 0 <= form.p50 <= (_LONGEST if form.p90 is None else form.p90) <= _LONGEST:
         raise UnreadableValueError(f"the interval {form.p50} to {form.p90} of a start time is none")
     return ToldInterval(form.uid, at, form.p50, form.p90)

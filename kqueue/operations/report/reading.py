@@ -101,9 +101,8 @@ class _ReportReader:
 
     def take(self, found: FoundCycle) -> bool:
         """Take a cycle.  Return False, and take nothing, if it is behind the end of the report."""
-        cycle = found.recorded()
+        now, cycle = found.moment(), found.recorded()
         question, snapshot = cycle.question, cycle.question.snapshot
-        now = question.rules.now
         if self._file is None:
             self.last = now
         at = max(self.last, now)  # a clock that steps back would make waits and use negative

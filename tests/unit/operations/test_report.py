@@ -313,6 +313,13 @@ def test_a_forged_decision_is_refused_with_the_place(record: SmallRecord, decisi
         reported(record)
 
 
+def test_a_forged_time_is_refused_with_the_place(record: SmallRecord) -> None:
+    record.cycle(0)
+    record.cycle(7900 * 366 * 24 * HOUR)
+    with pytest.raises(DamagedRecordError, match=r"entry \d+ at byte \d+: .*no year from 1970 to 8999"):
+        reported(record)
+
+
 def test_a_cut_record_is_refused_with_the_place(record: SmallRecord) -> None:
     """Only the newest file of a folder may end in the middle."""
     record.cycle(0, admits(head("w1")))

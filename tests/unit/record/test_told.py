@@ -134,6 +134,7 @@ def told_entry(*intervals: tuple[str, str, int, int | None]) -> bytes:
         pytest.param(BEGIN, told_entry(), "form 1 has no start times", id="older form"),
         pytest.param(BEGIN_NOW, told_entry(("a", "noon", 1, 2)), "time", id="time"),
         pytest.param(BEGIN_NOW, told_entry(("a", "2026-01-01T00:00:00", 1, 2)), "time zone", id="time without zone"),
+        pytest.param(BEGIN_NOW, told_entry(("a", "9999-12-31T00:00:00Z", 1, 2)), "no year from 1970", id="last year"),
         pytest.param(BEGIN_NOW, told_entry(("a", "2026-01-01T00:00:00Z", 2, 1)), "interval 2 to 1", id="ends first"),
         pytest.param(BEGIN_NOW, told_entry(("a", "2026-01-01T00:00:00Z", -1, 1)), "interval -1 to 1", id="negative"),
         pytest.param(

@@ -16,6 +16,7 @@ from kqueue.api.multikueue_config import MultiKueueConfig
 from kqueue.api.names import API_VERSION, GROUP, OLDER_VERSION
 from kqueue.api.pod_group import PodGroup
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
+from kqueue.api.reservation import DomainReservation
 from kqueue.api.resource_flavor import ResourceFlavor
 from kqueue.api.schema import schema
 from kqueue.api.topology import Topology
@@ -35,6 +36,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     MultiKueueCluster,
     MultiKueueConfig,
     ProvisioningRequestConfig,
+    DomainReservation,
     ResourceFlavor,
     Topology,
     Workload,

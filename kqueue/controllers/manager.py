@@ -34,6 +34,7 @@ from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.moves import Moves
 from kqueue.state.queues import Queues
+from kqueue.state.reservations import Reservations
 from kqueue.state.second_pass import SecondPass
 
 KEYS_PER_TURN = 1000
@@ -152,6 +153,8 @@ class Manager(Protocol):
     """Wakes the scheduling loop."""
     moves: Moves
     """The resources that plans of moves keep for workloads."""
+    reservations: Reservations
+    """The hosts that are kept for Reservations."""
     leads: Callable[[], bool]
     is_loaded: Callable[[], bool]
     """Whether the process writes many decisions a second."""

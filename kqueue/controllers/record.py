@@ -17,6 +17,7 @@ class Reporter:
     NODES = "tas-resource-flavor-controller"
     GATES = "tas-topology-ungater"
     DEFRAGMENTATION = "kqueue-defragmentation"
+    RESERVATIONS = "kqueue-reservations"
     PROVISIONING = "kueue-provisioning-request-controller"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api import names
+from kqueue.api.reservation_names import RESERVATION_KIND
 from kqueue.api.wire import provisioning
 from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
@@ -45,6 +46,9 @@ PROVISIONING_REQUESTS = ResourceType(provisioning.GROUP, provisioning.VERSION, p
 POD_TEMPLATES = ResourceType("", "v1", "podtemplates", "PodTemplate")
 DEFRAGMENTATION_PLANS = ResourceType(
     names.KQUEUE_GROUP, names.KQUEUE_VERSION, "defragmentationplans", names.DEFRAGMENTATION_PLAN_KIND, namespaced=False
+)
+RESERVATIONS = ResourceType(
+    names.KQUEUE_GROUP, names.KQUEUE_VERSION, "reservations", RESERVATION_KIND, namespaced=False
 )
 BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
 WORKSPACE_BATCH_PROCESSES = ResourceType(WORKSPACE_KIND.group, WORKSPACE_KIND.version, PLURAL, WORKSPACE_KIND.kind)

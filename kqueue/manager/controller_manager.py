@@ -21,6 +21,7 @@ from kqueue.controllers.owned_jobs import OwnedJobs
 from kqueue.controllers.owner_context import OwnerContext
 from kqueue.controllers.plugin_releases import make_release_hooks
 from kqueue.controllers.record import Reporter, job_controller
+from kqueue.controllers.run_times import make_run_times
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
@@ -49,6 +50,7 @@ from kqueue.state.preemptions import Preemptions
 from kqueue.state.profile_orders import ProfileOrders
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
+from kqueue.state.reservations import Reservations
 from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 
@@ -166,6 +168,9 @@ class ControllerManager:
         )
         self.steps.on_given_up = self.metrics.recreation_stopped
         self.moves = Moves(self.cache, self.queues, self.workload_writer.newest, clock.now)
+        self.reservations = Reservations(
+            self.cache, self.workload_writer.newest, clock.now, lambda obj: self.shared(make_run_times).of(obj)
+        )
 
     def _add_indexes(self) -> None:
         pods = self.watches.pods.store

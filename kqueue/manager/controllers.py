@@ -31,6 +31,7 @@ from kqueue.controllers import (
     pod,
     queue_status,
     quota_from_capacity,
+    reservations,
     run_times,
     second_pass,
     switched_off,
@@ -73,6 +74,12 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         switched_off.setup,
         composed.setup,
     ),
-    "scheduler": (second_pass.setup, disruption_budgets.setup, defrag_proposals.setup, defragmentation.setup),
+    "scheduler": (
+        second_pass.setup,
+        disruption_budgets.setup,
+        defrag_proposals.setup,
+        defragmentation.setup,
+        reservations.setup,
+    ),
 }
 """By the part of kqueue that they belong to; `webhooks` has none."""

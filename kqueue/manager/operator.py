@@ -135,6 +135,7 @@ class Operator:
         manager.preemptions.on_ended = intake.on_claim_ended
         manager.start_plans.on_ended = intake.on_claim_ended
         manager.moves.on_ended = intake.on_claim_ended
+        manager.reservations.on_freed = intake.on_claim_ended
         manager.cache.budgets.on_renewed = intake.on_budget
         manager.charge_pod, manager.release_pod = intake.charge_pod, intake.release_pod
 
@@ -427,6 +428,7 @@ def _make_loop(
             fair_usage=manager.fair_usage,
             moves=manager.moves,
             start_plans=manager.start_plans,
+            reservations=manager.reservations,
         ),
         Lookups(
             namespace_labels=manager.namespace_labels,

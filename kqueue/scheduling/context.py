@@ -20,6 +20,7 @@ from kqueue.state.moves import Moves
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
+from kqueue.state.reservations import Reservations
 from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 
@@ -38,6 +39,7 @@ class SchedulingState:
         fair_usage: the decaying usage of LocalQueues; None: admission does not depend on it.
         moves: what is kept for workloads that plans move; None: no plan is carried out.
         start_plans: the planned starts of workloads.
+        reservations: what is kept for Reservations; None: nothing is.
     """
 
     cache: Cache
@@ -49,6 +51,7 @@ class SchedulingState:
     fair_usage: FairUsage | None = None
     moves: Moves | None = None
     start_plans: StartPlans = field(default_factory=StartPlans)
+    reservations: Reservations | None = None
 
 
 class LookAtParked(Protocol):

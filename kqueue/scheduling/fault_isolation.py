@@ -50,7 +50,7 @@ class FaultIsolation:
             context.state.preemptions,
         )
         self._planning, self._alarm, self._trouble = planning, alarm, trouble
-        self._moves = context.state.moves
+        self._moves, self._reservations = context.state.moves, context.state.reservations
         self._scans, self._put_back = scans, put_back
         self._searched: LRUCache[str, int] = LRUCache(maxsize=1000)
         """By workload (uid): the number of searches made because its plan failed."""
@@ -161,6 +161,8 @@ class FaultIsolation:
                 self._start_plans.end(claim.uid)
                 if self._moves is not None:
                     self._moves.give_up(claim.uid)
+                if self._reservations is not None:
+                    self._reservations.give_up(claim.uid)
                 self.failed(cycle, claim.key, trouble, doing="keeping room for it")
                 broken = True
         return broken

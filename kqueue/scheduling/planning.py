@@ -32,7 +32,7 @@ class PlanMaker:
     def __init__(self, context: Context, alarm: Alarm) -> None:
         self._context, self._alarm, state = context, alarm, context.state
         self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
-        self._moves, self._start_plans = state.moves, state.start_plans
+        self._moves, self._start_plans, self._reservations = state.moves, state.start_plans, state.reservations
         settings = self._settings = context.settings
         self.heads = Heads(
             state.cache,
@@ -118,19 +118,24 @@ class PlanMaker:
     # --- claims
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors and planned workloads that still wait, and of moves, and leave all claims as
-        they are.
+        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations, and leave
+        all claims as they are.
         """
         kept = (*self._preemptions.claims(_all), *self._start_plans.claims(_all))
-        return (*(claim for claim in kept if self.still_waits(claim)), *self._kept_for_moves())
+        return (*(claim for claim in kept if self.still_waits(claim)), *self._kept_for_moves(), *self._reserved())
 
     def end_claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors and planned workloads that still wait, and of moves, and end all others."""
+        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations, and end
+        all others.
+        """
         planned = self._start_plans.claims(self.still_waits) if self._start_plans else ()
-        return (*self._preemptions.claims(self.still_waits), *planned, *self._kept_for_moves())
+        return (*self._preemptions.claims(self.still_waits), *planned, *self._kept_for_moves(), *self._reserved())
 
     def _kept_for_moves(self) -> tuple[Claim, ...]:
         return self._moves.claims() if self._moves is not None else ()
+
+    def _reserved(self) -> tuple[Claim, ...]:
+        return self._reservations.claims() if self._reservations is not None else ()
 
     def still_waits(self, claim: Claim) -> bool:
         """Whether the preemptor of a claim still waits in an active ClusterQueue."""

@@ -22,6 +22,7 @@ from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.bound_pods import BoundPods, HeldAmounts, amounts_of, place_of
 from kqueue.state.flavor_room import Amounts, FlavorRoom, LeftOut, Shared, without_zeros
+from kqueue.state.host_holders import HostHolders
 
 K = TypeVar("K")
 
@@ -71,6 +72,10 @@ class NodeLedger:
         self._foreign_recounts = Recounts(_taken_on_node)
         self._usage_recounts = Recounts(_taken_in_domains)
         self._generation = 0
+        self.holders_on = HostHolders()
+        """The workloads on hosts that are reserved."""
+        self.node_generation = 0
+        """Grows with every change of a node, and of the flavors and levels that nodes belong to."""
 
     @property
     def generation(self) -> int:
@@ -92,6 +97,7 @@ class NodeLedger:
             room.on_node(name, facts)
         self._bound.on_node(name)
         self._generation += 1
+        self.node_generation += 1
         return True
 
     def on_pod(self, key: str, facts: PodFacts | None) -> set[str]:
@@ -172,6 +178,8 @@ class NodeLedger:
         self._usage_recounts.follow(workload, None, held)
         for usage in held:
             self._count_usage(usage, 1)
+        if self.holders_on:
+            self.holders_on.count(workload, _places(held), 1)
         self._bound.on_usage(pods_of or workload)
         self._generation += 1
 
@@ -198,6 +206,8 @@ class NodeLedger:
         self._usage_recounts.follow(workload, held, None)
         for usage in held:
             self._count_usage(usage, -1)
+        if self.holders_on:
+            self.holders_on.count(workload, _places(held), -1)
         self._generation += 1
         return pods_of
 
@@ -268,6 +278,10 @@ class NodeLedger:
         """Return the nodes that are left out only because they are cordoned or not ready, by name, at most `most`."""
         room = self._rooms.get(flavor)
         return [] if room is None else room.spares(most)
+
+    def follow_hosts(self, hosts: Collection[Path]) -> None:
+        """Keep `holders_on` for these hosts, and for no others from now on.  New hosts cost a walk over all usage."""
+        self.holders_on.follow(hosts, ((workload, _places(held)) for workload, held in self._usages.items()))
 
     def holders(self, flavor: str, domain: Path) -> dict[str, int]:
         """Return the workloads with pods below a domain (full path of any level) of the flavor, with the number of
@@ -454,6 +468,7 @@ class NodeLedger:
         for pods_of in {self._pods_of[w] for w, held in self._usages.items() if any(u.flavor in flavors for u in held)}:
             self._bound.on_usage(pods_of)
         self._generation += 1
+        self.node_generation += 1
 
     @property
     def nodes(self) -> Mapping[str, NodeFacts]:
@@ -484,6 +499,13 @@ def _taken_by(usage: AssignedUsage) -> Iterator[tuple[Path, Amounts]]:
     assignment = usage.assignment
     for domain in assignment.domains:
         yield assignment.named(domain.values), _taken_by_pods(usage, domain.count)
+
+
+def _places(held: Iterable[AssignedUsage]) -> Iterator[tuple[Path, int]]:
+    """Yield the written domains of a workload with the number of its pods there."""
+    for usage in held:
+        for domain in usage.assignment.domains:
+            yield usage.assignment.named(domain.values), domain.count
 
 
 def _taken_by_pods(usage: AssignedUsage, count: int) -> Amounts:

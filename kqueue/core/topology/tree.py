@@ -6,7 +6,7 @@ is one `np.add.reduceat`.  A tree never changes after construction; `capacity.py
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -273,6 +273,14 @@ class Tree:
         starts = self.first_leaf[level]
         end = int(starts[domain + 1]) if domain + 1 < len(starts) else len(self.leaves)
         return slice(int(starts[domain]), end)
+
+    def below(self, path: Path) -> range:
+        """Return the leaves of the domain with this path; empty: there is no such domain."""
+        depth = len(path)
+        return range(
+            bisect_left(self.paths, path, key=lambda leaf: leaf[:depth]),
+            bisect_right(self.paths, path, key=lambda leaf: leaf[:depth]),
+        )
 
     def children(self, level: int, domains: Ints) -> Ints:
         """Return all children of these domains of `level` (not the lowest), ascending, as domains of the level

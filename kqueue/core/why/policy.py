@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -107,13 +107,7 @@ def _leaves(tree: Tree, domains: Iterable[Path]) -> list[int]:
     """Return the leaves of these domains in order: those of one domain follow each other."""
     found: set[int] = set()
     for domain in domains:
-        depth = len(domain)
-        found.update(
-            range(
-                bisect_left(tree.paths, domain, key=lambda path: path[:depth]),
-                bisect_right(tree.paths, domain, key=lambda path: path[:depth]),
-            )
-        )
+        found.update(tree.below(domain))
     return sorted(found)
 
 

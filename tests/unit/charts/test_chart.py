@@ -645,6 +645,23 @@ def test_plans_of_moves_are_written_only_where_there_are_any(values: Object, pla
     assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if plans else set())
 
 
+def test_tenants_may_neither_write_nor_read_reservations() -> None:
+    """The roles of batch administrators have the rights, and no role of namespaces does."""
+    roles = {
+        o["metadata"]["name"]: {label for label, value in o["metadata"]["labels"].items() if value == "true"}
+        for o in objects({})
+        if o["kind"] == "ClusterRole" and any("reservations" in rule.get("resources", ()) for rule in o["rules"])
+    }
+    assert roles == {
+        "kqueue-controller": set(),
+        "kueue-reservation-editor-role": {"rbac.kueue.x-k8s.io/batch-admin"},
+        "kueue-reservation-viewer-role": {"rbac.kueue.x-k8s.io/batch-admin"},
+    }
+    controller = granted(one(objects({}), "ClusterRole", "kqueue-controller"))
+    assert controller["kqueue.dev", "reservations"] == {"get", "list", "watch", "delete"}
+    assert controller["kqueue.dev", "reservations/status"] == {"patch"}
+
+
 def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     """No star in any rule; Secrets in the own namespace only, and there by name."""
     made = objects(EVERYTHING)

@@ -115,7 +115,7 @@ async def test_an_unchanged_status_is_not_written_again() -> None:
     world.create()
     await world.look()
     written = len(world.client.writes())
-    world.clock.advance(30.0)
+    await world.clock.advance(30.0)
     await world.look()
     assert len(world.client.writes()) == written
 
@@ -125,15 +125,15 @@ async def test_the_stages_follow_the_clock() -> None:
     world.create(ttlSecondsAfterEnded=600)
     world.cache.held.on_workload("team-b/u", None)
     pauses = [await world.look()]
-    world.clock.advance(3590.0)
+    await world.clock.advance(3590.0)
     pauses.append(await world.look())
-    world.clock.advance(10.0)
+    await world.clock.advance(10.0)
     pauses.append(await world.look())
     assert world.condition("Ready")["status"] == "True"
-    world.clock.advance(3600.0)
+    await world.clock.advance(3600.0)
     pauses.append(await world.look())
     assert (world.condition("Ended")["status"], world.condition("Ready")["reason"]) == ("True", "Ended")
-    world.clock.advance(600.0)
+    await world.clock.advance(600.0)
     await world.look()
     assert world.client.object(RESERVATIONS, "r") is None
     assert pauses == [60.0, 10.0, 60.0, 60.0]
@@ -143,7 +143,7 @@ async def test_the_stages_follow_the_clock() -> None:
 async def test_an_ended_reservation_without_a_time_to_live_is_kept() -> None:
     world = World()
     world.create()
-    world.clock.advance(10 * 86_400.0)
+    await world.clock.advance(10 * 86_400.0)
     assert await world.look() is None
     assert world.condition("Ended")["status"] == "True"
 

@@ -118,15 +118,17 @@ class PlanMaker:
     # --- claims
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations, and leave
-        all claims as they are.
+        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations.
+
+        All claims stay as they are.
         """
         kept = (*self._preemptions.claims(_all), *self._start_plans.claims(_all))
         return (*(claim for claim in kept if self.still_waits(claim)), *self._kept_for_moves(), *self._reserved())
 
     def end_claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations, and end
-        all others.
+        """Return the claims of preemptors and planned workloads that still wait, of moves and of Reservations.
+
+        All other claims end.
         """
         planned = self._start_plans.claims(self.still_waits) if self._start_plans else ()
         return (*self._preemptions.claims(self.still_waits), *planned, *self._kept_for_moves(), *self._reserved())

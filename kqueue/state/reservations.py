@@ -1,8 +1,7 @@
 """Reservations: the claims that keep their hosts, and what their status says.
 
 Everything follows from the objects, the nodes and the present time, so that a new leader keeps the same hosts, and a
-clock that was set changes nothing for long.  A claim has no quota.  It reserves all of a host, and charges what the
-workloads there do not use: they are taken to end by themselves.
+clock that was set changes nothing for long.  A claim has no quota, and keeps hosts alone.
 """
 
 from __future__ import annotations
@@ -100,6 +99,8 @@ class Reservations:
         self._node_generation = -1
         self._holder_generation = -1
         self._noticed_holders = self._noticed_nodes = -1
+        self._parts = False
+        """Whether any reservation has a part of each host, so that its claim depends on the workloads there."""
         self._since, self._until = _LAST, _FIRST
         """The time in which no reservation enters another stage."""
         self._claims: dict[str, Claim] = {}
@@ -152,7 +153,8 @@ class Reservations:
         """Return the claims of all reservations that drain or have begun."""
         if not self._objects and not self._claims:
             return ()
-        if self._refresh() or self._holder_generation != self._cache.ledger.holders_on.generation:
+        generation = self._cache.ledger.holders_on.generation
+        if self._refresh() or (self._parts and self._holder_generation != generation):
             self._make_claims()
         return tuple(self._claims.values())
 
@@ -170,6 +172,7 @@ class Reservations:
                 found[claim.uid] = claim
                 if stage is ReservationStage.OPEN and kept.queue:
                     begun.add(claim.uid)
+        self._parts = any(kept.amounts is not None for kept in self._kept.values())
         self._claims, opened, self._open = found, begun - self._open, begun
         for uid, claim in before.items():
             if uid not in found or _may_free(claim, found[uid]):
@@ -180,13 +183,15 @@ class Reservations:
     def _claim(self, kept: _Kept, *, is_open: bool) -> Claim:
         """Return the claim of a reservation.
 
-        Where everything is reserved, all workloads there are taken to end.  Of a part the whole amount is charged
-        beside them, because they may use the rest; the workloads of its own ClusterQueue use the part itself.
+        It charges the reserved amounts beside the usage of all workloads there, except those of its own ClusterQueue
+        where a part of each host is reserved, because they use that part.  So no workload is preempted for hosts that
+        the claim would keep from the preemptor: a victim that leaves frees nothing.
         """
-        there = self._cache.ledger.holders_on.on(host.written for host in kept.hosts)
-        held = [holding for key in there if (holding := self._cache.held.holding(key)) is not None]
-        if kept.amounts is not None:
-            held = [holding for holding in held if holding.queue == kept.queue]
+        held: list[Holding] = []
+        if kept.amounts is not None and kept.queue:
+            there = self._cache.ledger.holders_on.on(host.written for host in kept.hosts)
+            found = [self._cache.held.holding(key) for key in there]
+            held = [one for one in found if one is not None and one.queue == kept.queue]
         return Claim(
             key=kept.obj.metadata.name,
             uid=kept.obj.metadata.uid,

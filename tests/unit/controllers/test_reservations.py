@@ -107,7 +107,7 @@ async def test_the_status_has_domains_conditions_and_the_workloads_there() -> No
     obj = world.client.object(RESERVATIONS, "r")
     assert obj is not None
     Model.read(obj)
-    assert world.recorder.reasons() == ["ReservationPlanned"]
+    assert world.recorder.reasons == ["ReservationPlanned"]
 
 
 async def test_an_unchanged_status_is_not_written_again() -> None:
@@ -137,7 +137,7 @@ async def test_the_stages_follow_the_clock() -> None:
     await world.look()
     assert world.client.object(RESERVATIONS, "r") is None
     assert pauses == [60.0, 10.0, 60.0, 60.0]
-    assert world.recorder.reasons() == ["ReservationPlanned", "ReservationReady"]
+    assert world.recorder.reasons == ["ReservationPlanned", "ReservationReady"]
 
 
 async def test_an_ended_reservation_without_a_time_to_live_is_kept() -> None:
@@ -208,7 +208,7 @@ async def test_a_refusal_is_told_as_a_warning() -> None:
     world.create(domain=["z"])
     await world.look()
     assert (world.condition("Planned")["reason"], world.status()["domains"]) == ("DomainNotFound", [])
-    assert world.recorder.reasons() == ["ReservationDomainNotFound"]
+    assert world.recorder.reasons == ["ReservationDomainNotFound"]
 
 
 async def test_the_list_of_workloads_is_bounded() -> None:

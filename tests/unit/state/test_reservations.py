@@ -103,10 +103,9 @@ def names(rack: str, numbers: range = range(16)) -> set[str]:
 # --- claims
 
 
-def test_a_claim_has_every_host_of_the_domain_and_the_workloads_there() -> None:
+def test_a_claim_has_every_host_of_the_domain() -> None:
     claim = World().have(reservation()).claims()["r"]
     assert (claim.queue, claim.usage, claim.uid, claim.victims) == ("", {}, "uid-r", {})
-    assert claim.ends == {"uid-u": ("team", "team-b/u")}
     assert (claim.at, claim.open_to) == (NOW + timedelta(hours=1), frozenset())
     (usage,) = claim.domains.values()
     assert {one.values[0] for one in usage} == names("b")
@@ -147,8 +146,8 @@ def test_a_clock_that_is_set_back_brings_a_claim_back() -> None:
     assert [claim.key for claim in world.freed] == []
 
 
-def test_workloads_that_begin_and_end_there_are_followed() -> None:
-    world = World().have(reservation())
+def test_workloads_of_its_cluster_queue_that_begin_and_end_there_are_followed() -> None:
+    world = World().have(reservation(resources={GPU: 4}, clusterQueue="team"))
     world.claims()
     world.put(workload("short", "b", 12, 2))
     assert world.claims()["r"].ends == {"uid-u": ("team", "team-b/u"), "uid-short": ("team", "team-a/short")}
@@ -161,6 +160,7 @@ def test_claims_are_made_again_only_after_changes() -> None:
     first = world.claims()["r"]
     world.now += timedelta(minutes=30)
     world.put(workload("elsewhere", "a", 8, 2))
+    world.put(workload("short", "b", 12, 2))
     assert world.claims()["r"] is first
 
 
@@ -378,4 +378,6 @@ def test_hosts_that_several_flavors_have_are_reserved_once() -> None:
     world = World(replace(objects, flavors=[*objects.flavors, other])).have(reservation())
     claim = world.claims()["r"]
     assert (list(claim.domains), world.hosts()) == (["also"], names("b"))
-    assert claim.ends == {"uid-u": ("team", "team-b/u")}
+    seen = world.reservations.seen("r")
+    assert seen is not None
+    assert [one.key for one in seen.occupants] == ["team-b/u"]

@@ -34,6 +34,7 @@ _COMMANDS = (
     "topology",
     "page",
     "defrag",
+    "drain",
     "doctor",
     "controller",
     "webhook",
@@ -53,7 +54,7 @@ _COMMANDS = (
 """Files of this room, in the order of the help page."""
 
 _FIRST = (
-    *("explain", "simulate", "what-if", "list", "quota", "top", "topology", "dashboard", "defrag", "doctor"),
+    *("explain", "simulate", "what-if", "list", "quota", "top", "topology", "dashboard", "defrag", "drain", "doctor"),
     *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
 )
 """Commands at the head of the help page."""

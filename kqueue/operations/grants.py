@@ -104,6 +104,16 @@ DEFRAG_PLANS = RequiredGrant(
     resources=(f"defragmentationplans.{names.KQUEUE_GROUP}", f"defragmentationplans.{names.KQUEUE_GROUP}/status"),
 )
 """For the commands that read and write DefragmentationPlans."""
+RESERVATION_EDITOR = RequiredGrant(
+    role="kueue-reservation-editor-role",
+    verbs=("create", "delete", "get", "list", "patch"),
+    resources=(f"reservations.{names.KQUEUE_GROUP}",),
+)
+"""For `kqueue drain`."""
+CORDON = RequiredGrant(
+    role="kqueue-node-cordoner-role", verbs=("get", "list", "patch"), resources=("nodes",), in_chart=False
+)
+"""For the cordons of `kqueue drain`."""
 
 
 def quotas_in(namespace: str) -> RequiredGrant:

@@ -1,0 +1,1 @@
+"""`kqueue drain`: take a domain out for maintenance, or for one ClusterQueue."""

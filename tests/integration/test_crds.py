@@ -11,6 +11,9 @@ import pytest
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE
+from tests.unit.api.test_reservation import ACCEPTED as RESERVATIONS_ACCEPTED
+from tests.unit.api.test_reservation import REFUSED as RESERVATIONS_REFUSED
+from tests.unit.api.test_reservation import reservation
 
 pytestmark = pytest.mark.controlplane
 
@@ -211,3 +214,28 @@ async def test_only_the_moves_that_were_shown_can_be_approved(plane: ControlPlan
     await refused("PATCH", f"{path}/p", {"spec": {"goal": {"workload": {"name": "x"}}}}, "goal cannot change")
     await plane.cluster.request("PATCH", f"{path}/p", {"spec": {"approved": digest}}, content_type=merge)
     await refused("PATCH", f"{path}/p/status", {"status": {"hash": other}}, "hash in status.hash")
+
+
+async def test_the_rules_of_reservations_hold_on_the_server(plane: ControlPlane) -> None:
+    """The server refuses what the model refuses, and changes of the domain."""
+    path, merge = "/apis/kqueue.dev/v1alpha1/reservations", "application/merge-patch+json"
+    for case in RESERVATIONS_REFUSED:
+        obj, _ = case.values
+        with pytest.raises(RequestError) as caught:
+            await plane.cluster.request("POST", path, obj)
+        assert caught.value.status == 422, case.id
+    for case in RESERVATIONS_ACCEPTED:
+        await plane.cluster.request("POST", path, case.values[0])
+        await plane.cluster.request("DELETE", f"{path}/r")
+    await plane.cluster.request("POST", path, reservation())
+    for change, fact in (
+        ({"domain": ["b0", "r2"]}, "the domain cannot change"),
+        ({"domain": None, "level": "rack", "count": 1}, "domain cannot be replaced"),
+        ({"topology": "other"}, "the topology cannot change"),
+        ({"to": "2026-01-01T06:00:00Z"}, "to must be after from"),
+    ):
+        with pytest.raises(RequestError, match=fact):
+            await plane.cluster.request("PATCH", f"{path}/r", {"spec": change}, content_type=merge)
+    later = {"spec": {"to": "2026-01-03T06:00:00Z"}}
+    await plane.cluster.request("PATCH", f"{path}/r", later, content_type=merge)
+    await plane.cluster.request("DELETE", f"{path}/r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -34,15 +35,9 @@ class World:
 
     def __init__(self, *, crowd: int = 0) -> None:
         objects = cluster()
-        more = [workload(f"w{number:02}", "b", 15, 1) for number in range(crowd)]
-        found = state_of(objects, NOW)
-        self.cache, self.workloads = found.cache, {}
-        for obj in more:
-            read = state_of(type(objects)(**{**_fields(objects), "workloads": [obj]}), NOW)
-            key = f"team-a/{obj['metadata']['name']}"
-            held = read.workloads.get(key)
-            assert held is not None
-            self.cache.held.on_workload(key, held)
+        crowd_of_b = [workload(f"w{number:02}", "b", 15, 1) for number in range(crowd)]
+        found = state_of(replace(objects, workloads=[*objects.workloads, *crowd_of_b]), NOW)
+        self.cache = found.cache
         self.clock = FakeClock(NOW)
         self.client, self.recorder = FakeClient(), FakeRecorder()
         store: Store[DomainReservation] = Store()
@@ -84,10 +79,6 @@ class World:
 
     def condition(self, kind: str) -> JSON:
         return next(c for c in self.status()["conditions"] if c["type"] == kind)
-
-
-def _fields(objects: Any) -> JSON:
-    return {name: getattr(objects, name) for name in objects.__dataclass_fields__}
 
 
 async def test_the_status_has_domains_conditions_and_the_workloads_there() -> None:

@@ -290,7 +290,7 @@ def test_the_number_of_reservations_is_bounded_and_the_oldest_count() -> None:
 def test_domains_are_chosen_with_the_least_loss(
     run_times: Mapping[str, RunTime], spec: JSON, chosen: tuple[str, ...]
 ) -> None:
-    world = World(**run_times).have(reservation(**{"domain": None, "level": "rack", "count": 1, **spec}))
+    world = World(None, **run_times).have(reservation(**{"domain": None, "level": "rack", "count": 1, **spec}))
     assert not world.claims(), "nothing is kept before the choice"
     assert world.choose() == chosen
     assert {host[0] for host in world.hosts()} == set(chosen)

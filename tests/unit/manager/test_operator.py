@@ -139,7 +139,7 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
     [
         pytest.param((), set(), id="none"),
         pytest.param(("webhooks",), set(), id="a-part-without-reconcilers"),
-        pytest.param(("scheduler",), {"second_pass", "requests"}, id="the-scheduling-loop"),
+        pytest.param(("scheduler",), {"second_pass", "requests", "reservations"}, id="the-scheduling-loop"),
         pytest.param(("core",), CORE, id="our-own-kinds"),
         pytest.param(("jobs",), {"batch_job", "elastic_ungater", "forged_pods"}, id="job-kinds"),
         pytest.param(("topology",), {"topology_ungater", "node_health"}, id="what-topology-needs"),

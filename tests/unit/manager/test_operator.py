@@ -148,7 +148,7 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
             {
                 *CORE,
                 *("batch_job", "elastic_ungater", "forged_pods", "topology_ungater", "node_health"),
-                *("second_pass", "requests"),
+                *("second_pass", "requests", "reservations"),
             },
             id="all",
         ),

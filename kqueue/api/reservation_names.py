@@ -20,7 +20,7 @@ CONDITION_ENDED: Final = "Ended"
 
 MOST_RESERVATIONS: Final = 64
 """Reservations that count at a time; the oldest ones come first."""
-MOST_HOSTS: Final = 4_096
+MOST_HOSTS: Final = 2_048
 """Hosts of all Reservations that count at a time."""
 MOST_DOMAINS: Final = 64
 """Domains of one Reservation."""

@@ -89,12 +89,16 @@ def domains_at(cache: Cache, topology: str, level: int) -> dict[Path, int]:
 def reserved_usage(
     hosts: Iterable[ReservedHost], amounts: Mapping[str, int] | None
 ) -> dict[str, tuple[DomainUsage, ...]]:
-    """Return what is reserved on these hosts, by flavor; `amounts` of each host, None: everything."""
+    """Return what is reserved on these hosts, by flavor; `amounts` of each host, None: everything.
+
+    Everything is all pods of a host: every pod uses one, and one resource is charged faster than all of them.
+    """
     found: dict[str, list[DomainUsage]] = {}
     for host in hosts:
         if host.allocatable is not None:
-            reserved = amounts if amounts is not None else _but_one_pod(host.allocatable)
-            found.setdefault(host.flavor, []).append(DomainUsage(host.written, reserved, 1))
+            whole = amounts is None
+            usage = DomainUsage(host.written, amounts or {}, host.allocatable.get(PODS, 0) if whole else 1)
+            found.setdefault(host.flavor, []).append(usage)
     return {flavor: tuple(usage) for flavor, usage in found.items()}
 
 
@@ -111,11 +115,6 @@ def _sum(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
         for resource, amount in node.allocatable.items():
             total[resource] = total.get(resource, 0) + amount
     return total
-
-
-def _but_one_pod(allocatable: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the amounts beside the pod that a usage of one pod counts by itself."""
-    return {**allocatable, PODS: max(0, allocatable.get(PODS, 0) - 1)}
 
 
 def _add_unusable(

@@ -23,8 +23,7 @@ from kqueue.state.reservations import Reservations
 from tests.unit.cli.defrag_cluster import GPU, HOST, NOW, cluster, ours, workload
 
 JSON = dict[str, Any]
-ALL = {GPU: 8, "cpu": 64_000, "pods": 109}
-"""What is reserved of a host, beside the one pod that a usage counts."""
+PODS_OF_A_HOST = 110
 
 
 def reservation(name: str = "r", *, made: int = 0, status: JSON | None = None, **spec: Any) -> DomainReservation:
@@ -109,7 +108,7 @@ def test_a_claim_has_every_host_of_the_domain() -> None:
     assert (claim.at, claim.open_to) == (NOW + timedelta(hours=1), frozenset())
     (usage,) = claim.domains.values()
     assert {one.values[0] for one in usage} == names("b")
-    assert all((one.requests, one.count) == (ALL, 1) for one in usage)
+    assert all((one.requests, one.count) == ({}, PODS_OF_A_HOST) for one in usage)
 
 
 def test_a_part_of_each_host_is_beside_the_workloads_of_others() -> None:
@@ -171,10 +170,10 @@ def test_a_node_that_joins_the_domain_is_reserved_at_once() -> None:
     labels = {**node.labels, HOST: "b99"}
     world.cache.on_node("b99", replace(node, name="b99", labels=labels))
     assert world.hosts() == names("b") | {"b99"}
-    world.cache.on_node("b99", replace(node, name="b99", labels=labels, allocatable={"cpu": 1}))
-    assert {
-        one.requests["cpu"] for usage in world.claims()["r"].domains.values() for one in usage if one.values == ("b99",)
-    } == {1}
+    world.cache.on_node("b99", replace(node, name="b99", labels=labels, allocatable={"pods": 3}))
+    assert {one.count for usage in world.claims()["r"].domains.values() for one in usage if one.values == ("b99",)} == {
+        3
+    }
 
 
 def test_a_cordoned_host_counts_and_its_workload_is_still_there() -> None:

@@ -51,7 +51,8 @@ def api() -> str:
         "# API",
         _MADE,
         "",
-        "Group `kueue.x-k8s.io`, version `v1beta2`; of DefragmentationPlan and Reservation `kqueue.dev`, version `v1alpha1`. "
+        "Group `kueue.x-k8s.io`, version `v1beta2`; of DefragmentationPlan and Reservation `kqueue.dev`, "
+        "version `v1alpha1`. "
         "`kubectl explain clusterqueues.spec --recursive` says the same of "
         "the cluster that you look at. Of a pod template, which is a plain Kubernetes one, the fields are left out.",
         "",

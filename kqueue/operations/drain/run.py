@@ -29,7 +29,7 @@ _FIRST_LOOK, _LAST_LOOK, _GROWTH = 2.0, 30.0, 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainWish:
-    """What the caller asks for; None and empty: nothing is asked, and what exists stays.
+    """The wish of the caller; of a field that is None or empty the present value stays.
 
     Args:
         domain: the path of the domain; `topology` its Topology.

@@ -1,4 +1,4 @@
-"""What a drain comes to: the workloads that end in time, that may move, and that stay."""
+"""The effect of a drain: the workloads that end in time, that may move, and that stay."""
 
 from __future__ import annotations
 

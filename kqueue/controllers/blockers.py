@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from kqueue import model
 from kqueue.api import names, quota_names
 from kqueue.api.wire import kueue as wire
-from kqueue.runtime.store import Store
 from kqueue.state import checks
 from kqueue.state.cache import Cache
 from kqueue.state.namespaces import namespace_problem
+from kqueue.state.quota_cache import QuotaCache
 
 REFUSED = "Admission checks keep the workload from being tried: "
 
@@ -66,17 +67,34 @@ class QueueStop:
         return Blocked(names.REASON_SUSPENDED, self.message, self.command)
 
 
+class LocalQueueSource(Protocol):
+    """LocalQueues by namespace/name."""
+
+    def get(self, key: str, /) -> wire.LocalQueue | None:
+        """Return the LocalQueue; None: there is none."""
+        ...
+
+
 class Blockers:
     """Finds the blocks of a Workload."""
 
     def __init__(
         self,
         *,
-        local_queues: Store[wire.LocalQueue],
+        local_queues: LocalQueueSource,
         cache: Cache,
         namespace_labels: Callable[[str], Mapping[str, str] | None],
+        quota: QuotaCache | None = None,
     ) -> None:
+        """`quota` is the configuration that counts; None: that of `cache`."""
         self._local_queues, self._cache, self._namespace_labels = local_queues, cache, namespace_labels
+        self._quota = cache.quota if quota is None else quota
+
+    def under(self, local_queues: LocalQueueSource, quota: QuotaCache) -> Blockers:
+        """Return the same for other LocalQueues and another configuration."""
+        return Blockers(
+            local_queues=local_queues, cache=self._cache, namespace_labels=self._namespace_labels, quota=quota
+        )
 
     def stops(self, workload: wire.Workload) -> Iterator[QueueStop]:
         """Yield the stopped queues of the workload, the LocalQueue first."""
@@ -85,7 +103,7 @@ class Blockers:
             meta, policy = local.metadata, local.spec.stop_policy
             yield QueueStop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
         name = _cluster_queue(workload, local)
-        queue = self._cache.quota.queue_object(name) if name is not None else None
+        queue = self._quota.queue_object(name) if name is not None else None
         if queue is not None and queue.spec.stop_policy != names.STOP_NONE:
             yield QueueStop(
                 names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy
@@ -94,7 +112,7 @@ class Blockers:
     def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
         """Return the ClusterQueue that admitted the workload, else that of its LocalQueue; None: there is none."""
         name = _cluster_queue(workload, self._local_queues.get(model.local_queue_key(workload)))
-        return self._cache.quota.queue_object(name) if name is not None else None
+        return self._quota.queue_object(name) if name is not None else None
 
     def withdrawn(self, workload: wire.Workload) -> Blocked | None:
         """Return why a reservation that is not admitted yet cannot be kept; None: it can.
@@ -107,7 +125,7 @@ class Blockers:
         if gated is not None:
             return gated
         held = workload.status.admission
-        if held is not None and self._cache.quota.is_unknown(held.cluster_queue):
+        if held is not None and self._quota.is_unknown(held.cluster_queue):
             return None
         local = self._local_queues.get(model.local_queue_key(workload))
         if local is None:
@@ -115,7 +133,7 @@ class Blockers:
         if local.metadata.deletion_timestamp is not None:
             return Blocked(names.REASON_MISCONFIGURED, f"LocalQueue {local.metadata.name} is being deleted")
         name = _cluster_queue(workload, local)
-        queue = self._cache.quota.queue_object(name) if name is not None else None
+        queue = self._quota.queue_object(name) if name is not None else None
         stopped = next(self.stops(workload), None)
         if local.spec.stop_policy == names.STOP_NONE and (
             queue is None or queue.metadata.deletion_timestamp is not None
@@ -167,16 +185,16 @@ class Blockers:
         if stopped is not None:
             return stopped.blocked
         queue = local.spec.cluster_queue
-        if not queue or self._cache.quota.queue_object(queue) is None:
+        if not queue or self._quota.queue_object(queue) is None:
             return Blocked(
                 names.REASON_MISCONFIGURED,
                 f"ClusterQueue {queue or '(none)'} of LocalQueue {name} does not exist; create it or correct "
                 f"spec.clusterQueue",
             )
-        inactive = self._cache.quota.inactive(queue)
+        inactive = self._quota.inactive(queue)
         if inactive is not None:
             return Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
-        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.quota.queue_object(queue))
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._quota.queue_object(queue))
         return Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
 
     def _budget_blocker(self, workload: wire.Workload) -> Blocked | None:

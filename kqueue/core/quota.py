@@ -149,25 +149,42 @@ def rebuild(root: QuotaNode) -> None:
 
     Copies of the tree keep the former values.
     """
+    for _ in rebuild_steps(root):
+        pass
+
+
+_REBUILD_STEP = 500
+"""Nodes between two pieces of a rebuild."""
+
+
+def rebuild_steps(root: QuotaNode) -> Iterator[None]:
+    """Do as `rebuild`, with yields between pieces of the work; the tree must not be used before the end."""
     root.changes[0] += 1
-    for child in root.children:
-        child.changes = root.changes
-        rebuild(child)
-    root.subtree = {column: quota.nominal for column, quota in root.quotas.items()}
-    root.cells, root.lendable = {}, {}
-    if not root.children:
-        root.height = 0
+    nodes = list(root.walk())
+    for number, node in enumerate(reversed(nodes)):
+        if number and number % _REBUILD_STEP == 0:
+            yield
+        node.changes = root.changes
+        _derive(node)
+
+
+def _derive(node: QuotaNode) -> None:
+    """Compute the derived values of a node whose children have theirs."""
+    node.subtree = {column: quota.nominal for column, quota in node.quotas.items()}
+    node.cells, node.lendable = {}, {}
+    if not node.children:
+        node.height = 0
         return
-    root.height = 1 + max(child.height for child in root.children)
-    root.usage = {}
-    for child in root.children:
+    node.height = 1 + max(child.height for child in node.children)
+    node.usage = {}
+    for child in node.children:
         limited = {column for column, quota in child.quotas.items() if quota.lending_limit is not None}
         for column, amount in child.subtree.items():
             lent = minus(amount, _local(child, column)) if column in limited else amount
-            root.subtree[column] = plus(root.subtree.get(column, 0), lent)
+            node.subtree[column] = plus(node.subtree.get(column, 0), lent)
         for column, amount in child.usage.items():
             taken = max(0, minus(amount, _local(child, column)) if column in limited else amount)
-            root.usage[column] = plus(root.usage.get(column, 0), taken)
+            node.usage[column] = plus(node.usage.get(column, 0), taken)
 
 
 def _local(node: QuotaNode, column: FlavorResource) -> int:

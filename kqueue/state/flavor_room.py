@@ -82,7 +82,16 @@ class FlavorRoom:
         "usage",
     )
 
-    def __init__(self, shared: Shared, facts: Flavor, levels: tuple[str, ...], *, usage: dict[Path, Amounts]) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        facts: Flavor,
+        levels: tuple[str, ...],
+        *,
+        usage: dict[Path, Amounts],
+        nodes: Mapping[str, NodeFacts] | None = None,
+    ) -> None:
+        """`nodes`: the nodes that are read at once; None: all."""
         self._shared = shared
         self.facts = facts
         self.levels = levels
@@ -95,9 +104,9 @@ class FlavorRoom:
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that are outdated in `_capacity`
         self._changed_since_build: set[Path] | None = None  # leaves since a build in steps began; None: no build
-        self._read(shared.nodes)
+        self.read(shared.nodes if nodes is None else nodes)
 
-    def _read(self, nodes: Mapping[str, NodeFacts]) -> None:
+    def read(self, nodes: Mapping[str, NodeFacts]) -> None:
         """Add many new nodes: as `on_node`, with a fast path for members, because most nodes are members."""
         wanted, needed = self.facts.node_labels.items(), frozenset(self.levels)
         for name, node in nodes.items():

@@ -15,6 +15,7 @@ from kqueue.model.pending import Pending
 from kqueue.state import failures
 from kqueue.state.cache import Cache
 from kqueue.state.near_gang import NearGang
+from kqueue.state.quota_cache import QuotaCache
 from kqueue.state.variants import VariantRules, Variants
 
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
@@ -56,8 +57,11 @@ class Heads:
         queue: str,
         now: datetime,
         last_tried: Mapping[tuple[str, str], int] = _FROM_THE_FRONT,
+        quota: QuotaCache | None = None,
     ) -> Head:
         """Return the Workload as a head of this ClusterQueue; `item` is its entry in the queues.
+
+        `quota` is the configuration that counts; None: the present one.
 
         Raises InvalidObjectError when the requests of the Workload cannot be read.
         """
@@ -65,7 +69,7 @@ class Heads:
             obj,
             item,
             queue=queue,
-            topology_only=self._cache.quota.is_topology_only(queue),
+            topology_only=(quota or self._cache.quota).is_topology_only(queue),
             last_tried=last_tried,
             replaces=self._replaced(obj, queue) if self._options.elastic else None,
             order=self._options.order,

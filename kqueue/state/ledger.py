@@ -8,7 +8,7 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from kqueue.core.assignment import TopologyAssignment
@@ -234,6 +234,25 @@ class NodeLedger:
             steps = room.build_steps()
             while self._rooms.get(flavor) is room and next(steps, self) is None:
                 yield
+
+    def proposed(
+        self, facts: Flavor, levels: tuple[str, ...]
+    ) -> Generator[None, None, tuple[Capacity, tuple[str, ...]]]:
+        """Return, in steps, the tree and the free capacity that a flavor would have with these levels, and the nodes
+        that are cordoned or not ready in it.
+        """
+        on_hosts, usage = self._share_hosts and levels[-1] == HOSTNAME, dict[Path, Amounts]()
+        for held in chunks([] if on_hosts else list(self._usages.values())):
+            for used in (used for some in held for used in some if used.flavor == facts.name):
+                for key, amounts in _taken_by(used):
+                    accumulate(usage.setdefault(key, {}), amounts.items(), 1)
+            yield
+        room = FlavorRoom(self._shared, facts, levels, usage=self._host_usage if on_hosts else usage, nodes={})
+        for names in chunks(list(self._nodes)):
+            room.read({name: node for name in names if (node := self._nodes.get(name)) is not None})
+            yield
+        yield from room.build_steps()
+        return room.capacity().fork(), room.unusable()
 
     def capacity(self, flavor: str) -> Capacity | None:
         """Return the live free capacity of the flavor; None: the flavor or its Topology is not known."""

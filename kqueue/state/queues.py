@@ -22,11 +22,15 @@ from kqueue.isolation import isolated_logged
 from kqueue.model.pending import NO_VERDICT, LastTry, Pending, RequeueReason
 from kqueue.state.gang_hold import hold
 from kqueue.state.profile_orders import QueueSorting
-from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO, SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
 from kqueue.state.wake_up import QueueLookup, WakeUp
 
 _log = structlog.get_logger(__name__)
+
+
+_UNKNOWN = WaitingQueue(BEST_EFFORT_FIFO)
+"""Stands for a ClusterQueue that is not known; always empty."""
 
 
 class Queues:
@@ -438,14 +442,20 @@ class Queues:
         queue = self._queues.get(name)
         return (list(islice(queue.in_order(), most)), queue.active_count) if queue is not None else ([], 0)
 
+    def of_local(self, local_queue: str) -> list[Pending]:
+        """Return all pending workloads that name a LocalQueue, in any bucket or none, in no order."""
+        return [self._known[key] for key in self._of_local.get(local_queue, ())]
+
     def waiting(self, name: str) -> list[Pending]:
         """Return all waiting workloads of a ClusterQueue, also those set aside and in flight, in no order."""
         queue = self._queues.get(name)
         return list(queue.items()) if queue is not None else []
 
     def rank(self, name: str, item: Pending) -> tuple[float, Rank]:
-        """Return the rank of a workload in a ClusterQueue that exists; the smaller rank goes first."""
-        queue = self._queues[name]
+        """Return the rank of a workload in a ClusterQueue, in an unknown one by priority and age; the smaller rank goes
+        first.
+        """
+        queue = self._queues.get(name, _UNKNOWN)
         return queue.used_by(item), queue.rank(item)
 
     def home(self, key: str) -> str | None:

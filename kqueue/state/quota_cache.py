@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
@@ -20,6 +20,7 @@ from kqueue.state import quota_trees
 from kqueue.state.checks import delayed_flavors
 from kqueue.state.held import HoldingShare
 from kqueue.state.ledger import NodeLedger
+from kqueue.state.proposed import ProposedObjects, trees_with
 from kqueue.state.queue_problems import Inactive, problems
 from kqueue.state.quota_trees import ConfiguredQueue
 
@@ -93,13 +94,17 @@ class QuotaCache:
         if old is not None and model.same_queue(old.wire, obj):
             old.wire = obj
             return
+        queue = self.queues[name] = self._configured(name, obj)
+        same = old is not None and old.gives_out_the_same_as(queue)
+        self._rebuild(lambda: () if same else self.tree_of(name))
+
+    def _configured(self, name: str, obj: wire.ClusterQueue) -> ConfiguredQueue:
+        """Return a ClusterQueue that is in no tree yet."""
         spec, quotas, problem = model.queue_spec(
             obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
         )
         spec = replace(spec, delayed=delayed_flavors(obj.spec, self._checks))
-        queue = self.queues[name] = ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
-        same = old is not None and old.gives_out_the_same_as(queue)
-        self._rebuild(lambda: () if same else self.tree_of(name))
+        return ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
         """Follow a Cohort object that appeared, changed or (None) is gone; a cohort without object has no quota of its
@@ -189,6 +194,51 @@ class QuotaCache:
         if node is None or self.inactive(queue) is not None:
             return False
         return not any(v > max(0, quota.available(node, column)) for column, v in usage.items())
+
+    # --- proposals ---------------------------------------------------------------------------------------------
+
+    def proposed(
+        self, objects: ProposedObjects, usage: Callable[[str], Usage]
+    ) -> Generator[None, None, tuple[QuotaCache, frozenset[str]]]:
+        """Return, in steps, the configuration with these objects, and the ClusterQueues of trees that were built for it.
+
+        The result follows no events and shares all other trees with this configuration.  `usage` returns what a
+        ClusterQueue uses, once for each in a built tree.
+        """
+        made = QuotaCache(
+            NodeLedger(),
+            lambda: iter(()),
+            profile=self._profile,
+            ignores_undeclared=self._ignores_undeclared,
+            fungible=self._fungible,
+            plugin_profiles=self._plugin_profiles,
+        )
+        made._checks, made._topologies = self._checks, dict(self._topologies)  # noqa: SLF001 - of the same class
+        made.flavors, made.with_topology = dict(self.flavors), self.with_topology
+        for name, flavor in objects.flavors.items():
+            made.on_flavor(name, flavor)
+        made.queues = {**self.queues, **{n: made._configured(n, q) for n, q in objects.cluster_queues.items()}}  # noqa: SLF001
+        made._cohorts = {**self._cohorts, **objects.cohorts}  # noqa: SLF001
+        yield
+        roots = trees_with(self.trees.queues, iter(objects.cluster_queues))
+        roots += trees_with(self.trees.cohorts, objects.cohort_names())
+        if self.trees.in_cycle and roots:  # trees with cycles are in parts, which may belong together now
+            roots = [*self.trees.queues.values(), *self.trees.cohorts.values()]
+        queues, cohorts = dict.fromkeys(objects.cluster_queues), dict.fromkeys(objects.cohorts)
+        for node in (node for root in roots for node in root.walk()):
+            (cohorts if node.is_cohort else queues)[node.name] = None
+        yield
+        built = yield from quota_trees.build_steps(
+            {name: replace(made.queues[name]) for name in queues},
+            {name: made._cohorts[name] for name in cohorts if name in made._cohorts},  # noqa: SLF001
+            (HoldingShare(name, "", admitted=True, usage=used) for name in queues if (used := usage(name))),
+        )
+        made.trees = quota_trees.Trees(
+            queues={**self.trees.queues, **built.queues},
+            cohorts={**self.trees.cohorts, **built.cohorts},
+            in_cycle=(self.trees.in_cycle - queues.keys()) | built.in_cycle,
+        )
+        return made, frozenset(queues)
 
     # --- questions ---------------------------------------------------------------------------------------------
 

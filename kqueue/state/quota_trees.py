@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kqueue import model
@@ -10,6 +10,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import QueueSpec
+from kqueue.state.audit import STEP
 from kqueue.state.held import HoldingShare
 
 
@@ -49,24 +50,44 @@ def build(
     """Return the trees of these ClusterQueues and Cohorts, charged with these shares of usage; each of `queues` gets
     its node.
     """
+    steps = build_steps(queues, cohorts, shares)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Trees = end.value
+            return found
+
+
+def build_steps(
+    queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], shares: Iterable[HoldingShare]
+) -> Generator[None, None, Trees]:
+    """Do as `build`, with yields between pieces of the work."""
     trees = Trees()
-    for name, queue in queues.items():
+    for number, (name, queue) in enumerate(queues.items()):
+        if number and number % STEP == 0:
+            yield
         weight, _ = model.weight(queue.wire.spec.fair_sharing)
         queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas, weight=weight)
-    for name, queue in queues.items():
         cohort = queue.wire.spec.cohort_name
         if cohort:
             _link(trees.queues[name], _cohort_node(cohort, trees, cohorts))
-    for name in cohorts:
+    for number, name in enumerate(cohorts):
+        if number and number % STEP == 0:
+            yield
         _cohort_node(name, trees, cohorts)
     cyclic = _cut_cycles(trees)
+    yield
     for share in shares:
         node = trees.queues.get(share.queue)
         if node is not None:
             node.usage = quota.total([node.usage, share.usage])
-    for node in (*trees.cohorts.values(), *trees.queues.values()):
+    yield
+    for number, node in enumerate((*trees.cohorts.values(), *trees.queues.values())):
+        if number and number % STEP == 0:
+            yield
         if node.parent is None:
-            quota.rebuild(node)
+            yield from quota.rebuild_steps(node)
     trees.in_cycle = {q.name for c in cyclic for q in trees.cohorts[c].walk() if not q.is_cohort}
     return trees
 

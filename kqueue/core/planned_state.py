@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -16,6 +16,10 @@ from kqueue.core.spares import Spare
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
+
+
+_STEP = 500
+"""Workloads, or names, between two pieces of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,26 +52,62 @@ class PlannedState:
         ClusterQueues among `queues`. Quota trees of these ClusterQueues and of claims are copied; all others are shared
         and must only be read.
         """
+        steps = self.copied_steps(queues, ended=ended, returned=returned, quotas=quotas)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Snapshot = end.value
+                return found
+
+    def copied_steps(
+        self,
+        queues: Iterable[str],
+        *,
+        ended: Collection[Admitted] = (),
+        returned: Collection[Spare] = (),
+        quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
+    ) -> Generator[None, None, Snapshot]:
+        """Do as `copied`, with yields between pieces of the work; nothing of the state may change before the end."""
         now = self.snapshot
-        nodes = self._trees({*queues, *(claim.queue for claim in now.claims)})
+        nodes = yield from self._tree_steps({*queues, *(claim.queue for claim in now.claims)})
+        changed_roots: dict[int, QuotaNode] = {}
         for name, changed in (quotas or {}).items():
             nodes[name].quotas = {**nodes[name].quotas, **changed}
-            quota.rebuild(nodes[name].root)
-        views = {
-            name: TopologyView(v.name, v.tree, v.capacity.fork(), v.unusable) for name, v in now.topologies.items()
-        }
+            root = nodes[name].root
+            changed_roots[id(root)] = root
+        for root in changed_roots.values():
+            yield from quota.rebuild_steps(root)
+        views: dict[str, TopologyView] = {}
+        for name, v in now.topologies.items():
+            views[name] = TopologyView(v.name, v.tree, v.capacity.fork(), v.unusable)
+            yield
         for name in {spare.flavor for spare in returned}:
             views[name] = with_spares(views[name], [spare for spare in returned if spare.flavor == name])
+            yield
         copy = replace(now, nodes={**now.nodes, **nodes}, topologies=views)
         if ended:
             copy.admitted = _without(now.admitted, ended)
-            for workload in ended:
+            for number, workload in enumerate(ended):
+                if number and number % _STEP == 0:
+                    yield
                 release(workload, copy, nodes)
         return copy
 
-    def _trees(self, queues: Iterable[str]) -> dict[str, QuotaNode]:
-        roots = {id(node.root): node.root for name in queues if (node := self.snapshot.nodes.get(name)) is not None}
-        return {name: node for root in roots.values() for name, node in quota.copy_tree(root).items()}
+    def _tree_steps(self, queues: Iterable[str]) -> Generator[None, None, dict[str, QuotaNode]]:
+        roots: dict[int, QuotaNode] = {}
+        for number, name in enumerate(queues):
+            if number and number % _STEP == 0:
+                yield
+            node = self.snapshot.nodes.get(name)
+            if node is not None:
+                roots[id(node.root)] = node.root
+        found: dict[str, QuotaNode] = {}
+        for number, root in enumerate(roots.values()):
+            found |= yield from quota.copy_steps(root)
+            if number and number % _STEP == 0:
+                yield
+        return found
 
 
 def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = True) -> TopologyView:

@@ -12,7 +12,7 @@ Source: the compatible system's hierarchical cohorts (KEP-79, KEP-1224).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -153,8 +153,8 @@ def rebuild(root: QuotaNode) -> None:
         pass
 
 
-_REBUILD_STEP = 500
-"""Nodes between two pieces of a rebuild."""
+_STEP = 500
+"""Nodes between two pieces of work on a tree."""
 
 
 def rebuild_steps(root: QuotaNode) -> Iterator[None]:
@@ -162,7 +162,7 @@ def rebuild_steps(root: QuotaNode) -> Iterator[None]:
     root.changes[0] += 1
     nodes = list(root.walk())
     for number, node in enumerate(reversed(nodes)):
-        if number and number % _REBUILD_STEP == 0:
+        if number and number % _STEP == 0:
             yield
         node.changes = root.changes
         _derive(node)
@@ -384,6 +384,24 @@ def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: Quota
 def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
     """Return the ClusterQueues, by name, of a new copy of the tree."""
     return TreeCopy(root).queues
+
+
+def copy_steps(root: QuotaNode) -> Generator[None, None, dict[str, QuotaNode]]:
+    """Do as `copy_tree`, with yields between pieces of the work; the tree must not change before the end."""
+    changes, found = [0], dict[str, QuotaNode]()
+    pairs = [(root, _twin(root, None, changes))]
+    for number, (node, twin) in enumerate(pairs):
+        if number and number % _STEP == 0:
+            yield
+        if not node.is_cohort:
+            found[node.name] = twin
+        for at, child in enumerate(node.children):
+            if at and at % _STEP == 0:
+                yield
+            below = _twin(child, twin, changes)
+            twin.children.append(below)
+            pairs.append((child, below))
+    return found
 
 
 class TreeCopy:

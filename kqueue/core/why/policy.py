@@ -55,8 +55,7 @@ def changed(
 
     The snapshot has copies of the quota trees of `queues`; all others are shared and must only be read.
     """
-    copy = world.copied(queues, ended=drained, quotas=change.quotas)
-    yield
+    copy = yield from world.copied_steps(queues, ended=drained, quotas=change.quotas)
     views = dict(copy.topologies)
     for name, view in copy.topologies.items():
         views[name] = _without(view, change.drained)

@@ -17,7 +17,6 @@ from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
-
 _STEP = 500
 """Workloads, or names, between two pieces of work."""
 

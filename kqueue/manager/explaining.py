@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kqueue import model
@@ -14,6 +15,7 @@ from kqueue.controllers.elsewhere import make_elsewhere
 from kqueue.manager import rules
 from kqueue.manager.backfill import make_guess
 from kqueue.manager.proposals import proposal_source
+from kqueue.manager.proposing import HeldBackUnder
 from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import HeadOptions, Heads
 from kqueue.visibility.clusters import ClusterExplainer
@@ -34,6 +36,7 @@ class Sources:
     known: Known
     planning: PlanningSource
     held_back: Callable[[wire.Workload], Iterator[Hindrance]]
+    held_back_under: HeldBackUnder
     freshness: Freshness
 
 
@@ -87,7 +90,7 @@ def sources_of(operator: Operator) -> Sources:
         local_queues=watches.local_queues.store, cache=manager.cache, namespace_labels=manager.namespace_labels
     )
 
-    def held_back(workload: wire.Workload) -> Iterator[Hindrance]:
+    def held_back(workload: wire.Workload, blockers: Blockers = blockers) -> Iterator[Hindrance]:
         quarantined = manager.quarantine.get(model.workload_key(workload))
         if quarantined is not None:
             yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
@@ -134,6 +137,7 @@ def sources_of(operator: Operator) -> Sources:
             plan_for=lambda key: open_plan_for(proposals.plans(), key, operator.clock.now()),
         ),
         held_back=held_back,
+        held_back_under=lambda local_queues, quota: partial(held_back, blockers=blockers.under(local_queues, quota)),
         freshness=Freshness(
             leads=operator.ready.is_set, silence=silence, stale_after=operator.timings.watch_stale_after
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import ApiModel
 from kqueue.api.resource_flavor import ResourceFlavor
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.blockers import Blockers, LocalQueueSource
+from kqueue.controllers.blockers import LocalQueueSource
 from kqueue.errors import ConfigError, InvalidObjectError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import mapping, text
@@ -23,11 +23,12 @@ from kqueue.state.proposed import ProposedObjects
 from kqueue.state.quota_cache import QuotaCache
 from kqueue.visibility.question import JSON
 from kqueue.visibility.sources import Known
-from kqueue.visibility.workload_state import Hindrance
+from kqueue.visibility.what_if_lines import HeldBack
 from webhooks.review import Request, refusal
 from webhooks.routes import Handler
 
 T = TypeVar("T")
+HeldBackUnder = Callable[[LocalQueueSource, QuotaCache], HeldBack]
 _MODELS: Mapping[str, type[ApiModel]] = {
     names.CLUSTER_QUEUE_KIND: ClusterQueue,
     names.COHORT_KIND: Cohort,
@@ -40,16 +41,15 @@ _SERVER_FIELDS = ("creationTimestamp", "deletionTimestamp", "managedFields", "re
 class PolicyReader:
     """`ProposalReader`, by the webhooks' own handlers."""
 
-    def __init__(self, handlers: Mapping[str, Handler], known: Known, blockers: Blockers) -> None:
-        """`handlers` are those of the webhooks, by path."""
-        self._handlers, self._known, self._blockers = handlers, known, blockers
+    def __init__(self, handlers: Mapping[str, Handler], known: Known, under: HeldBackUnder) -> None:
+        """`handlers` are those of the webhooks, by path; `under` returns the reasons that keep a Workload out of its
+        queue with other queues.
+        """
+        self._handlers, self._known, self._under = handlers, known, under
 
-    def held_back(
-        self, local_queues: LocalQueueSource, quota: QuotaCache
-    ) -> Callable[[wire.Workload], Iterable[Hindrance]]:
+    def held_back(self, local_queues: LocalQueueSource, quota: QuotaCache) -> HeldBack:
         """Return what tells the reasons that would keep a Workload out of its queue with these queues."""
-        blockers = self._blockers.under(local_queues, quota)
-        return lambda obj: (Hindrance(one.reason, one.message, one.command) for one in blockers.all(obj))
+        return self._under(local_queues, quota)
 
     async def read(self, manifests: Sequence[Mapping[str, Any]]) -> ProposedObjects:
         """Return the objects of the manifests.

@@ -44,7 +44,6 @@ from kqueue.state.run_times import RunTimes
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.simulation import Creatable, Drafts, SimulationView
 from kqueue.visibility.start_times import StartTimeViews
-from kqueue.visibility.what_if import WhatIfView
 from webhooks import workloads
 from webhooks.review import Request, RequestUser, ReviewResult, refusal
 from webhooks.routes import Handler, reviewed_kinds, routes
@@ -83,11 +82,6 @@ async def _start_times(
         for obj, head in copies
     ]
     return await starts.of_added(asked, added)
-
-
-def make_what_ifs(operator: Operator) -> WhatIfView:
-    """Return the view that says what other quotas, priorities or nodes would change."""
-    return WhatIfView(make_prospects(operator))
 
 
 class WatchedLookups:

@@ -25,8 +25,9 @@ from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.manager.proposals import proposal_source
-from kqueue.manager.simulating import make_simulations, make_what_ifs
+from kqueue.manager.simulating import make_simulations
 from kqueue.manager.start_times import make_start_times
+from kqueue.manager.what_ifs import make_what_ifs
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
@@ -133,7 +134,7 @@ def catalog_of(operator: Operator) -> Catalog:
     for posted, view in (
         (placement, make_placements(operator).view),
         (simulation, make_simulations(operator, starts).view),
-        (what_if, make_what_ifs(operator).view),
+        (what_if, make_what_ifs(operator, starts, pending).view),
     ):
         catalog.add(
             CatalogResource(

@@ -200,7 +200,7 @@ class QuotaCache:
     def proposed(
         self, objects: ProposedObjects, usage: Callable[[str], Usage]
     ) -> Generator[None, None, tuple[QuotaCache, frozenset[str]]]:
-        """Return, in steps, the configuration with these objects, and the ClusterQueues of trees that were built for it.
+        """Return, in steps, the configuration with these objects, and the ClusterQueues of trees that were built.
 
         The result follows no events and shares all other trees with this configuration.  `usage` returns what a
         ClusterQueue uses, once for each in a built tree.
@@ -213,12 +213,12 @@ class QuotaCache:
             fungible=self._fungible,
             plugin_profiles=self._plugin_profiles,
         )
-        made._checks, made._topologies = self._checks, dict(self._topologies)  # noqa: SLF001 - of the same class
+        made._checks, made._topologies = self._checks, dict(self._topologies)
         made.flavors, made.with_topology = dict(self.flavors), self.with_topology
         for name, flavor in objects.flavors.items():
             made.on_flavor(name, flavor)
-        made.queues = {**self.queues, **{n: made._configured(n, q) for n, q in objects.cluster_queues.items()}}  # noqa: SLF001
-        made._cohorts = {**self._cohorts, **objects.cohorts}  # noqa: SLF001
+        made.queues = {**self.queues, **{n: made._configured(n, q) for n, q in objects.cluster_queues.items()}}
+        made._cohorts = {**self._cohorts, **objects.cohorts}
         yield
         roots = trees_with(self.trees.queues, iter(objects.cluster_queues))
         roots += trees_with(self.trees.cohorts, objects.cohort_names())
@@ -230,7 +230,7 @@ class QuotaCache:
         yield
         built = yield from quota_trees.build_steps(
             {name: replace(made.queues[name]) for name in queues},
-            {name: made._cohorts[name] for name in cohorts if name in made._cohorts},  # noqa: SLF001
+            {name: made._cohorts[name] for name in cohorts if name in made._cohorts},
             (HoldingShare(name, "", admitted=True, usage=used) for name in queues if (used := usage(name))),
         )
         made.trees = quota_trees.Trees(

@@ -119,6 +119,47 @@ class StartQuestions:
         again = {uid: one.waits_as.head.key for uid, one in running.items() if one.waits_as is not None}
         return question, {**again, **keys}
 
+    async def of_state(
+        self,
+        state: PlannedState,
+        lines: Iterable[tuple[str, bool, Sequence[tuple[Pending, wire.Workload]]]],
+        head_of: Callable[[str, Pending, wire.Workload], Head],
+        pace: RequestPace,
+    ) -> StartQuestion:
+        """Return the question for a state that need not be the present one.
+
+        `lines` are the ClusterQueues, whether each is strict, and the workloads that they try in their order; `head_of`
+        makes their heads.
+        """
+        made, left = list[Line](), self._rules.bounds.workloads
+        for queue, is_strict, items in lines:
+            found: list[WaitingWorkload] = []
+            for item, obj in items[:left]:
+                await pace.step()
+                try:
+                    head = head_of(queue, item, obj)
+                except InvalidObjectError:
+                    continue
+                run_time, held = self._run_time_of(obj), item.on_hold or self._planning.is_parent(obj)
+                found.append(
+                    WaitingWorkload(
+                        head=head, run_time=run_time, shape=item.shape, not_before=item.not_before, on_hold=held
+                    )
+                )
+            made.append(Line(queue=queue, is_strict=is_strict, workloads=tuple(found)))
+        running: dict[str, WorkloadRun] = {}
+        for workload in state.holders:
+            running[workload.uid] = self._running(workload, state.rules.now, can_wait=True)
+            await pace.step()
+        return StartQuestion(
+            state=state,
+            lines=tuple(made),
+            running=running,
+            order=self._rules.order,
+            looks=self._rules.looks,
+            bounds=self._rules.bounds,
+        )
+
     async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[WaitingWorkload]]]:
         queues, quota = self._known.queues, self._known.cache.quota
         left = self._rules.bounds.workloads

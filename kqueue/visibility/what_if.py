@@ -1,105 +1,101 @@
-"""Answers what other quotas, priorities or nodes would change, on a copy of the whole state.
+"""Answers what other policy, priorities or nodes would change, on a copy of the whole state.
 
 The planner decides about every waiting workload twice, in the order of cycles: on the present state and on the changed
 one.  The differences are the answer.  Nothing is written.
 
-    POST whatifs     {"spec": {"quotas": [...], "drains": [...], "addNodes": [...], "priorities": [...]}}
+    POST whatifs     {"spec": {"quotas": [...], "drains": [...], "addNodes": [...], "priorities": [...],
+                               "objects": [...], "when": false}}
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import what_if as api
 from kqueue.core.decision import Admit, Preempt, Wait
-from kqueue.core.fair_share import dominant_share
+from kqueue.core.future.question import StartQuestion
 from kqueue.core.planned_state import PlannedState
-from kqueue.core.quantity import format_quantity, parse_quantity
-from kqueue.core.quota import FlavorResource, Quota, QuotaNode
+from kqueue.core.quantity import parse_quantity
+from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.spares import Spare
 from kqueue.core.topology.result import Path
 from kqueue.core.why import PlanSequence, PolicyChange, changed, drained_workloads, has_domain, nodes_like
-from kqueue.core.workload import Admitted, Head, Snapshot
+from kqueue.core.workload import Head, Snapshot
 from kqueue.documents import TooMuchError, check_json
 from kqueue.errors import ConfigError, InvalidObjectError
 from kqueue.model.pending import Pending
-from kqueue.visibility.explained import Audience
+from kqueue.state.quota_cache import QuotaCache
 from kqueue.visibility.pacing import PlanningBudget, QuestionTurns, RequestPace, stepped
 from kqueue.visibility.params import only
 from kqueue.visibility.placements import never
 from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.question import JSON, AuthorizedQuestion
+from kqueue.visibility.start_question import StartQuestions
+from kqueue.visibility.start_times import NoAnswer
+from kqueue.visibility.what_if_answer import (
+    STARTS,
+    Decided,
+    Leaving,
+    Verdict,
+    audience_of,
+    compared,
+    shown_differences,
+    shown_end,
+    shown_queues,
+    uses,
+)
+from kqueue.visibility.what_if_lines import TriedLine, class_of, prioritised, tried_line, turns, with_returned
+from kqueue.visibility.what_if_times import StartTimesOfStates, TimesCompared
+from kqueue.visibility.what_if_world import (
+    ProposalReader,
+    Side,
+    active_queues,
+    proposed_side,
+    stopped_workloads,
+)
 
 _PLAN_SECONDS = 1.5
 """Limit of the planner's own time for each of the two states."""
-_LISTED = 100
-"""Workloads of each list that are shown; the others are counted."""
-_QUEUES_LISTED = 200
-_STEP = 500
 _FIELDS = {"nominalQuota": "nominal", "borrowingLimit": "borrowing_limit", "lendingLimit": "lending_limit"}
-_STARTS = ("Now", "AfterPreemption")
 _decode = msgspec.json.Decoder(api.WhatIfQuestion).decode
 
 
-@dataclass(slots=True, kw_only=True)
-class _Line:
-    """The workloads that a ClusterQueue tries, the first one first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfTimes:
+    """What `spec.when` needs: the reader of questions, and what answers them."""
 
-    queue: str
-    items: list[tuple[Pending, wire.Workload]]
-    is_strict: bool
-
-
-@dataclass(slots=True, kw_only=True)
-class _Verdict:
-    """The decision about one workload."""
-
-    key: str
-    queue: str
-    start: str
-    message: str = ""
-    victims: tuple[Admitted, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class _Outcome:
-    """The decisions about all waiting workloads in one state."""
-
-    verdicts: dict[str, _Verdict] = field(default_factory=dict)
-    planned: int = 0
-    of: int = 0
-    queues: dict[str, JSON] = field(default_factory=dict)
-    """Use and share of each ClusterQueue afterwards."""
-
-    def start(self, key: str) -> str:
-        """Return how the workload starts; empty: it was not planned."""
-        found = self.verdicts.get(key)
-        return found.start if found is not None else ""
-
-    def victims(self) -> dict[str, tuple[Admitted, _Verdict]]:
-        """Return the workloads that would be preempted, with the verdict on their preemptor."""
-        return {victim.key: (victim, verdict) for verdict in self.verdicts.values() for victim in verdict.victims}
+    questions: StartQuestions
+    computer: StartTimesOfStates
 
 
 class WhatIfView:
     """The view `whatifs`, to which a question is posted."""
 
-    def __init__(self, prospects: Prospects, *, plan_seconds: float = _PLAN_SECONDS) -> None:
-        """`plan_seconds` bounds the planner's time for each of the two states."""
+    def __init__(
+        self,
+        prospects: Prospects,
+        proposals: ProposalReader,
+        *,
+        times: WhatIfTimes | None = None,
+        plan_seconds: float = _PLAN_SECONDS,
+    ) -> None:
+        """`times` None: questions for start times are answered without; `plan_seconds` bounds the planner's time for
+        each of the two states.
+        """
         self._prospects, self._clock, self._plan_seconds = prospects, prospects.clock, plan_seconds
+        self._proposals, self._times = proposals, times
         self._turns = QuestionTurns()
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
         """Return the WhatIf of the changes in the body of the question.
 
         Raises:
-            ConfigError: the question cannot be read, or names something that does not exist.
+            ConfigError: the question cannot be read, names something that does not exist, or has an object that would
+                be refused.
             TooManyRequestsError: the user has another question of this kind.
         """
         only(asked.params, "fieldManager", "fieldValidation")
@@ -109,40 +105,54 @@ class WhatIfView:
                 return await self._answer(asked, spec)
 
     async def _answer(self, asked: AuthorizedQuestion, spec: api.WhatIfSpec) -> JSON:
-        prospects, known = self._prospects, self._prospects.known
+        prospects = self._prospects
         budget = PlanningBudget(self._clock, self._plan_seconds)
-        queues = {name for name in known.queues.names() if known.cache.quota.inactive(name) is None}
-        lines = [await self._line(queue, budget) for queue in sorted(queues)]
-        uids = {obj.metadata.uid for line in lines for _, obj in line.items}
-        world = await prospects.world(queues, uids, budget.pace, with_holders=True)
+        objects = await self._proposals.read(spec.objects)
+        now = await self._now(budget.pace)
         as_of = prospects.as_of()
-        change = self._change(spec, world)
-        await budget.pace.step()
-        drained: list[Admitted] = []
-        for workload in drained_workloads(world, change.drained):
-            if workload is None:
-                await budget.pace.step()
-            else:
-                drained.append(workload)
-        after_world = await stepped(changed(world, change, queues, drained), budget.pace)
-        before = await self._outcome(world, lines, queues, {})
-        prioritised = self._prioritised(spec)
-        again = [await self._with_drained(line, drained) for line in lines]
-        after = await self._outcome(after_world, again, queues, prioritised)
-        found = await _compared(before, after, drained, budget.pace)
-        audience = await _audience(asked, drained, found)
-        return {
+        side = await proposed_side(prospects.known, now, objects, self._proposals, budget.pace) if spec.objects else now
+        change = await self._change(spec, side.world, budget.pace)
+        leaving = [Leaving(workload=one, reason="Stopped") for one in stopped_workloads(now, objects)]
+        leaving += await self._drained(side.world, change, {one.workload.key for one in leaving}, budget.pace)
+        side = await self._changed(side, change, leaving, budget.pace)
+        priorities = {setting.name: setting.value for setting in spec.priorities}
+        before = await self._decided(now, {})
+        after = await self._decided(side, priorities)
+        found = await compared(before, after, leaving, budget.pace)
+        times = await self._start_times(now, side, priorities, budget.pace) if spec.when else None
+        keys = [*found.keys(), *(times.keys() if isinstance(times, TimesCompared) else ())]
+        audience = await audience_of(asked, keys)
+        answer = {
             "kind": api.KIND,
             "metadata": {},
             "asOf": as_of,
-            **_differences(found, after, drained, audience),
-            "queues": _queues(world.snapshot, after_world.snapshot, before, after),
-            **_finished(before, after),
+            **shown_differences(found, after, audience),
+            "queues": await shown_queues(before, after, budget.pace),
+            **shown_end(before, after),
         }
+        if isinstance(times, TimesCompared):
+            answer["startTimes"] = times.shown(audience)
+        elif times is not None:
+            answer["startTimes"] = {"known": False, "message": times.message}
+        return answer
+
+    async def _now(self, pace: RequestPace) -> Side:
+        """Return the present side."""
+        prospects, known = self._prospects, self._prospects.known
+        active = await active_queues(known.cache.quota, pace)
+        lines: dict[str, TriedLine] = {}
+        for queue in (name for name in known.queues.names() if name in active):
+            waiting, is_strict = known.queues.waiting(queue), known.queues.is_strict(queue)
+            lines[queue] = await tried_line(known, queue, waiting, prospects.held_back, pace, is_strict=is_strict)
+            await pace.step()
+        uids = {obj.metadata.uid for line in lines.values() for _, obj in line.items}
+        world = await prospects.world(active, uids, pace, with_holders=True)
+        queues = frozenset(world.snapshot.queues)
+        return Side(world=world, queues=queues, lines={name: line for name, line in lines.items() if name in queues})
 
     # --- the changes -------------------------------------------------------------------------------------------------
 
-    def _change(self, spec: api.WhatIfSpec, world: PlannedState) -> PolicyChange:
+    async def _change(self, spec: api.WhatIfSpec, world: PlannedState, pace: RequestPace) -> PolicyChange:
         drained = frozenset(_path(drain) for drain in spec.drains)
         for drain in spec.drains:
             if not has_domain(world.snapshot, _path(drain)):
@@ -150,66 +160,67 @@ class WhatIfView:
         quotas: dict[str, dict[FlavorResource, Quota]] = {}
         for setting in spec.quotas:
             _set(setting, world.snapshot, quotas)
-        added = tuple(spare for n, nodes in enumerate(spec.add_nodes) for spare in _added(n, nodes, world.snapshot))
+        added: list[Spare] = []
+        for number, nodes in enumerate(spec.add_nodes):
+            added += _added(number, nodes, world.snapshot)
+            await pace.step()
         priorities: dict[str, int] = {}
         values = {setting.name: setting.value for setting in spec.priorities}
         for workload in world.holders if values else ():
             obj = self._prospects.known.workloads.get(workload.key)
-            value = values.get(_class_of(obj)) if obj is not None else None
+            value = values.get(class_of(obj)) if obj is not None else None
             if value is not None:
                 priorities[workload.key] = value
-        return PolicyChange(quotas=quotas, drained=drained, added=added, priorities=priorities)
+            await pace.step()
+        return PolicyChange(quotas=quotas, drained=drained, added=tuple(added), priorities=priorities)
 
-    def _prioritised(self, spec: api.WhatIfSpec) -> Mapping[str, int]:
-        return {setting.name: setting.value for setting in spec.priorities}
+    async def _drained(
+        self, world: PlannedState, change: PolicyChange, gone: set[str], pace: RequestPace
+    ) -> list[Leaving]:
+        """Return the workloads of drained domains that are not gone for another reason."""
+        found: list[Leaving] = []
+        for workload in drained_workloads(world, change.drained):
+            if workload is None:
+                await pace.step()
+            elif workload.key not in gone:
+                found.append(Leaving(workload=workload, reason="Drained"))
+        return found
 
-    # --- the lines ---------------------------------------------------------------------------------------------------
+    async def _changed(self, side: Side, change: PolicyChange, leaving: Sequence[Leaving], pace: RequestPace) -> Side:
+        """Return the side after the changes; workloads that leave are in the lines again."""
+        known, gone = self._prospects.known, [one.workload for one in leaving]
+        world = await stepped(changed(side.world, change, side.queues, gone), pace)
+        left = {workload.key for workload in gone}
+        holders = [
+            replace(one, priority=change.priorities[one.key]) if one.key in change.priorities else one
+            for one in world.holders
+            if one.key not in left
+        ]
+        lines = dict(side.lines)
+        for queue in {workload.queue for workload in gone} & side.queues:
+            returned: list[tuple[Pending, wire.Workload]] = []
+            for workload in gone:
+                obj = known.workloads.get(workload.key) if workload.queue == queue else None
+                if obj is not None:
+                    returned.append((self._prospects.pending(obj), obj))
+            line = lines.get(queue) or TriedLine(queue=queue, items=(), is_strict=known.queues.is_strict(queue))
+            lines[queue] = await with_returned(known, line, returned, pace)
+        return replace(side, world=replace(world, holders=holders), lines=lines)
 
-    async def _line(self, queue: str, budget: PlanningBudget) -> _Line:
-        """Return the workloads that wait in a ClusterQueue and that a cycle would try, in order."""
-        known, ranked = self._prospects.known, list[tuple[object, Pending]]()
-        for number, item in enumerate(known.queues.waiting(queue)):
-            if number % _STEP == 0:
-                await budget.pace.step()
-            if not known.queues.knows(queue):
-                return _Line(queue=queue, items=[], is_strict=False)  # it was deleted meanwhile
-            ranked.append((known.queues.rank(queue, item), item))
-        ranked.sort(key=itemgetter(0))
-        items: list[tuple[Pending, wire.Workload]] = []
-        for number, (_, item) in enumerate(ranked):
-            obj = known.workloads.get(item.key)
-            if obj is not None and not any(True for _ in self._prospects.held_back(obj)):
-                items.append((item, obj))
-            if number % 100 == 0:
-                await budget.pace.step()
-        is_strict = known.queues.knows(queue) and known.queues.is_strict(queue)
-        return _Line(queue=queue, items=items, is_strict=is_strict)
+    # --- decisions ---------------------------------------------------------------------------------------------------
 
-    async def _with_drained(self, line: _Line, drained: Sequence[Admitted]) -> _Line:
-        """Return a line with workloads that had to leave, at the places that they would get."""
-        known, found = self._prospects.known, list(line.items)
-        for workload in drained:
-            obj = known.workloads.get(workload.key)
-            if workload.queue == line.queue and obj is not None:
-                found.append((self._prospects.pending(obj), obj))
-        if len(found) == len(line.items) or not known.queues.knows(line.queue):
-            return line
-        found.sort(key=lambda entry: known.queues.rank(line.queue, entry[0]))
-        return replace(line, items=found)
-
-    async def _outcome(
-        self, world: PlannedState, lines: Sequence[_Line], queues: set[str], priorities: Mapping[str, int]
-    ) -> _Outcome:
+    async def _decided(self, side: Side, priorities: Mapping[str, int]) -> Decided:
         """Decide about all workloads of the lines, in turns as cycles do.
 
         Behind one that waits, those of its ClusterQueue with the same shape wait, too; in a StrictFIFO one, all.
         """
         budget = PlanningBudget(self._clock, self._plan_seconds)
-        sequence, found = PlanSequence(world, world.copied(queues)), _Outcome()
-        found.of = sum(len(line.items) for line in lines)
-        waited: dict[tuple[str, str], _Verdict] = {}
+        copy = await stepped(side.world.copied_steps(side.queues), budget.pace)
+        sequence, found = PlanSequence(side.world, copy), Decided()
+        found.of = sum(len(line.items) for line in side.lines.values())
+        waited: dict[tuple[str, str], Verdict] = {}
         since = self._clock.monotonic()
-        for line, item, obj in _turns(lines, priorities):
+        for line, item, obj in turns(list(side.lines.values()), priorities):
             if not budget.is_left:
                 break
             shape = (line.queue, "" if line.is_strict else item.shape)
@@ -217,69 +228,81 @@ class WhatIfView:
             if known is not None:
                 behind = "behind one that waits in a StrictFIFO queue" if line.is_strict else known.message
                 start = "Later" if line.is_strict else known.start
-                found.verdicts[item.key] = _Verdict(key=item.key, queue=line.queue, start=start, message=behind)
+                found.verdicts[item.key] = Verdict(key=item.key, queue=line.queue, start=start, message=behind)
             else:
-                verdict = self._verdict(sequence, line, item, obj, priorities)
+                verdict = self._verdict(sequence, line, item, obj, priorities, side.heads_by)
                 found.verdicts[item.key] = verdict
-                if verdict.start not in _STARTS:
+                if verdict.start not in STARTS:
                     waited[shape] = verdict
             found.planned += 1
             since = await budget.step(since)
-        found.queues = {name: _use(sequence.snapshot.nodes[name]) for name in queues if name in world.snapshot.nodes}
+        found.queues = await uses(side.queues, side.world.snapshot, sequence.snapshot, budget.pace)
         return found
 
     def _verdict(
         self,
         sequence: PlanSequence,
-        line: _Line,
+        line: TriedLine,
         item: Pending,
         obj: wire.Workload,
         priorities: Mapping[str, int],
-    ) -> _Verdict:
+        heads_by: QuotaCache | None,
+    ) -> Verdict:
         try:
-            head = self._head(line, item, obj, priorities)
+            head = self._head(line.queue, item, obj, priorities, heads_by)
         except InvalidObjectError as e:
-            return _Verdict(key=item.key, queue=line.queue, start="Never", message=str(e))
+            return Verdict(key=item.key, queue=line.queue, start="Never", message=str(e))
         match sequence.decide(head):
             case Admit():
-                return _Verdict(key=item.key, queue=line.queue, start="Now")
+                return Verdict(key=item.key, queue=line.queue, start="Now")
             case Preempt(targets=targets):
                 victims = tuple(target.admitted for target in targets)
-                return _Verdict(key=item.key, queue=line.queue, start="AfterPreemption", victims=victims)
+                return Verdict(key=item.key, queue=line.queue, start="AfterPreemption", victims=victims)
             case Wait(blockers=blockers) as wait:
                 start = "Never" if never(blockers) else "Later"
-                return _Verdict(key=item.key, queue=line.queue, start=start, message=wait.message)
+                return Verdict(key=item.key, queue=line.queue, start=start, message=wait.message)
 
-    def _head(self, line: _Line, item: Pending, obj: wire.Workload, priorities: Mapping[str, int]) -> Head:
+    def _head(
+        self,
+        queue: str,
+        item: Pending,
+        obj: wire.Workload,
+        priorities: Mapping[str, int],
+        heads_by: QuotaCache | None,
+    ) -> Head:
         planning, now = self._prospects.planning, self._clock.now()
-        head = planning.heads.make(obj, item, queue=line.queue, now=now)
-        value = priorities.get(_class_of(obj))
+        head = planning.heads.make(obj, item, queue=queue, now=now, quota=heads_by)
+        value = priorities.get(class_of(obj))
         return head if value is None else replace(head, priority=value)
 
+    # --- start times -------------------------------------------------------------------------------------------------
 
-def _class_of(obj: wire.Workload) -> str:
-    """Return the WorkloadPriorityClass of a Workload; empty: it has none."""
-    named = obj.spec.priority_class_ref
-    return named.name if named is not None and named.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else ""
-
-
-def _turns(lines: Sequence[_Line], priorities: Mapping[str, int]) -> Iterator[tuple[_Line, Pending, wire.Workload]]:
-    """Yield all workloads in the order in which cycles try them: of each ClusterQueue the first ones, then the second
-    ones and so on; in one turn the higher priority first, then the older one.
-    """
-    entries: list[tuple[_Line, list[tuple[int, Pending, wire.Workload]]]] = []
-    for line in lines:
-        found = [
-            (priorities.get(_class_of(obj), item.priority) if priorities else item.priority, item, obj)
-            for item, obj in line.items
+    async def _start_times(
+        self, now: Side, side: Side, priorities: Mapping[str, int], pace: RequestPace
+    ) -> TimesCompared | NoAnswer:
+        if self._times is None:
+            return NoAnswer("this process computes no start times")
+        questions = [
+            await self._start_question(self._times.questions, now, {}, pace),
+            await self._start_question(self._times.questions, side, priorities, pace),
         ]
-        if priorities:
-            found.sort(key=lambda entry: -entry[0])  # a stable sort: equal ones keep their order
-        entries.append((line, found))
-    for turn in range(max((len(found) for _, found in entries), default=0)):
-        heads = [(line, *found[turn]) for line, found in entries if turn < len(found)]
-        heads.sort(key=lambda head: (-head[1], head[2].timestamp, head[2].key))
-        yield from ((line, item, obj) for line, _, item, obj in heads)
+        answers = await self._times.computer.of_questions(questions)
+        if isinstance(answers, NoAnswer):
+            return answers
+        found = TimesCompared(*questions, answers)
+        await found.compare(pace)
+        return found
+
+    async def _start_question(
+        self, questions: StartQuestions, side: Side, priorities: Mapping[str, int], pace: RequestPace
+    ) -> StartQuestion:
+        lines = (prioritised(side.lines[name], priorities) for name in sorted(side.lines))
+        return await questions.of_state(
+            side.world,
+            ((line.queue, line.is_strict, line.items) for line in lines),
+            lambda queue, item, obj: self._head(queue, item, obj, priorities, side.heads_by),
+            pace,
+        )
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -291,7 +314,7 @@ def _read(asked: AuthorizedQuestion) -> api.WhatIfSpec:
         spec = _decode(asked.body).spec
     except (msgspec.DecodeError, TooMuchError, RecursionError, UnicodeDecodeError) as e:
         raise ConfigError(f"the question cannot be read; send a {api.KIND} with a spec: {e}") from e
-    changes = len(spec.quotas) + len(spec.drains) + len(spec.add_nodes) + len(spec.priorities)
+    changes = sum(map(len, (spec.quotas, spec.drains, spec.add_nodes, spec.priorities, spec.objects)))
     if not 1 <= changes <= api.MOST_CHANGES:
         raise ConfigError(f"spec has {changes} changes; a question has 1 to {api.MOST_CHANGES}")
     nodes = sum(added.count for added in spec.add_nodes)
@@ -340,130 +363,3 @@ def _set(setting: api.QuotaSetting, snapshot: Snapshot, quotas: dict[str, dict[F
     of_queue = quotas.setdefault(setting.cluster_queue, {})
     quota = of_queue.get(column, node.quota(column))
     of_queue[column] = replace(quota, **{field_: amount})
-
-
-# --- the answer ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Changed:
-    """The workloads whose fate differs: lists of what is shown, and their whole lengths."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    verdicts: dict[str, list[_Verdict]] = field(default_factory=dict)
-    victims: list[tuple[Admitted, _Verdict]] = field(default_factory=list)
-
-    def count(self, name: str, verdict: _Verdict) -> None:
-        """Add a verdict to a list."""
-        self.counts[name] += 1
-        if len(self.verdicts[name]) < _LISTED:
-            self.verdicts[name].append(verdict)
-
-
-_LISTS = ("starts", "startsNoLonger", "neverStarts")
-
-
-async def _compared(before: _Outcome, after: _Outcome, drained: Sequence[Admitted], pace: RequestPace) -> _Changed:
-    """Return the workloads whose fate differs."""
-    found = _Changed(dict.fromkeys(_LISTS, 0), {name: [] for name in _LISTS})
-    left = {workload.key for workload in drained}
-    for number, (key, verdict) in enumerate(after.verdicts.items()):
-        if number % _STEP == 0:
-            await pace.step()
-        old = before.start(key)
-        if verdict.start == "Never" and old != "Never":
-            found.count("neverStarts", verdict)
-        if key in left or not old:
-            continue
-        if verdict.start in _STARTS and old not in _STARTS:
-            found.count("starts", verdict)
-        elif verdict.start not in _STARTS and old in _STARTS:
-            found.count("startsNoLonger", verdict)
-    await pace.step()
-    known = before.victims()
-    found.victims = [entry for key, entry in after.victims().items() if key not in known]
-    found.counts["evicted"] = len(drained) + len(found.victims)
-    return found
-
-
-async def _audience(asked: AuthorizedQuestion, drained: Sequence[Admitted], found: _Changed) -> Audience:
-    keys = [workload.key for workload in drained[:_LISTED]]
-    keys += [verdict.key for some in found.verdicts.values() for verdict in some]
-    keys += [key for victim, verdict in found.victims[:_LISTED] for key in (victim.key, verdict.key)]
-    readable: set[str] = set()
-    for namespace in sorted({key.partition("/")[0] for key in keys}):
-        if await asked.reads(namespace):
-            readable.add(namespace)
-    return Audience(readable)
-
-
-def _differences(found: _Changed, after: _Outcome, drained: Sequence[Admitted], audience: Audience) -> JSON:
-    evicted = [_drained(workload, after, audience) for workload in drained[:_LISTED]]
-    evicted += [
-        audience.workload(victim, reason="Preempted", by=_named(verdict, audience))
-        for victim, verdict in found.victims[: _LISTED - len(evicted)]
-    ]
-    lists = {name: [_named(verdict, audience) for verdict in found.verdicts[name]] for name in _LISTS}
-    return {"counts": found.counts, **lists, "evicted": evicted}
-
-
-def _drained(workload: Admitted, after: _Outcome, audience: Audience) -> JSON:
-    """Return a workload of a drained domain, and when it would start again."""
-    found = after.verdicts.get(workload.key)
-    again = {"again": found.start, **({"message": found.message} if found.message else {})} if found else {}
-    if found is not None and not audience.may_name(workload.key):
-        again.pop("message", None)
-    return audience.workload(workload, reason="Drained", **again)
-
-
-def _named(verdict: _Verdict, audience: Audience) -> JSON:
-    shown: JSON = {"clusterQueue": verdict.queue, "start": verdict.start}
-    if not audience.may_name(verdict.key):
-        return {**shown, "hidden": True}
-    namespace, _, name = verdict.key.partition("/")
-    shown = {"namespace": namespace, "name": name, **shown}
-    if verdict.message:
-        shown["message"] = verdict.message
-    if verdict.victims:
-        shown["preempts"] = len(verdict.victims)
-    return shown
-
-
-def _use(node: QuotaNode) -> JSON:
-    return {"used": dict(node.usage), "share": dominant_share(node).weighted_share() if node.parent is not None else 0}
-
-
-def _queues(now: Snapshot, later: Snapshot, before: _Outcome, after: _Outcome) -> list[JSON]:
-    """Return quota, use and share of each ClusterQueue: now, and with and without the change once waiting workloads
-    have started; those that differ most first.
-    """
-    found: list[tuple[int, JSON]] = []
-    for name in sorted(after.queues):
-        old, new = before.queues[name], after.queues[name]
-        resources, differences = [], int(old["share"] != new["share"])
-        for column in sorted(now.nodes[name].quotas):
-            resource = column.resource
-            amounts = {
-                "nominal": now.nodes[name].quota(column).nominal,
-                "nominalAfter": later.nodes[name].quota(column).nominal,
-                "used": now.nodes[name].usage.get(column, 0),
-                "usedWithout": old["used"].get(column, 0),
-                "usedWith": new["used"].get(column, 0),
-            }
-            differences += (amounts["usedWithout"] != amounts["usedWith"]) + (
-                amounts["nominal"] != amounts["nominalAfter"]
-            )
-            shown = {key: format_quantity(amount, resource) for key, amount in amounts.items()}
-            resources.append({"flavor": column.flavor, "resource": resource, **shown})
-        shares = {"shareWithout": old["share"], "shareWith": new["share"]}
-        found.append((-differences, {"clusterQueue": name, **shares, "resources": resources}))
-    return [one for _, one in sorted(found, key=lambda entry: entry[0])[:_QUEUES_LISTED]]
-
-
-def _finished(before: _Outcome, after: _Outcome) -> JSON:
-    if before.planned == before.of and after.planned == after.of:
-        return {"finished": True}
-    planned = (
-        f"{before.planned} of {before.of} waiting workloads without the change, {after.planned} of {after.of} with it"
-    )
-    return {"finished": False, "message": f"not finished: the planner's time sufficed for {planned}"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kqueue.api.wire.meta import Struct
 
 KIND: Final = "WhatIf"
 PLURAL: Final = "whatifs"
-MOST_BYTES: Final = 64 * 1024
+MOST_BYTES: Final = 512 * 1024
 MOST_CHANGES: Final = 64
+"""Changes of one question, of all kinds together."""
 MOST_NODES: Final = 10_000
 """Added nodes of one question."""
 
@@ -45,12 +46,21 @@ class PrioritySetting(Struct, frozen=True, kw_only=True):
 
 
 class WhatIfSpec(Struct, frozen=True, kw_only=True):
-    """All changes together; `drains` are paths of domains with slashes."""
+    """All changes together; `quotas` and the others are made on the state with `objects`.
+
+    Args:
+        drains: paths of domains with slashes.
+        objects: manifests of ClusterQueues, Cohorts, ResourceFlavors and LocalQueues, each in the place of the object
+            of its name.
+        when: whether the answer has the start times with and without the changes.
+    """
 
     quotas: tuple[QuotaSetting, ...] = ()
     drains: tuple[str, ...] = ()
     add_nodes: tuple[AddedNodes, ...] = ()
     priorities: tuple[PrioritySetting, ...] = ()
+    objects: tuple[dict[str, Any], ...] = ()
+    when: bool = False
 
 
 class WhatIfQuestion(Struct, frozen=True, kw_only=True):

@@ -8,23 +8,42 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue.controllers.blockers import Blockers, LocalQueueSource
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from kqueue.errors import ConfigError
+from kqueue.jobs.switches import JobFeatures
+from kqueue.manager.proposing import PolicyReader
+from kqueue.state.quota_cache import QuotaCache
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.what_if import WhatIfView
+from kqueue.visibility.what_if_lines import HeldBack
+from kqueue.visibility.workload_state import Hindrance
 from tests.unit.controllers.builders import make_cluster_queue, make_local_queue, make_workload, reserved, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.visibility.test_placements import put_node, racks
 from tests.unit.visibility.test_simulation import prospects_of
+from tests.unit.visibility.worlds import known_of
+from webhooks.routes import routes
 
 HOST = "kubernetes.io/hostname"
+
+
+def reader_of(world: Scheduled) -> PolicyReader:
+    """The reader of manifests, with the webhooks' own handlers."""
+    blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
+
+    def under(local_queues: LocalQueueSource, quota: QuotaCache) -> HeldBack:
+        own = blockers.under(local_queues, quota)
+        return lambda obj: (Hindrance(one.reason, one.message, one.command) for one in own.all(obj))
+
+    return PolicyReader(routes((), JobFeatures()), known_of(world), under)
 
 
 async def asked(world: Scheduled, *, readable: bool = True, plan_seconds: float = 60.0, **spec: Any) -> JSON:
     async def reads(_namespace: str) -> bool:
         return readable
 
-    view = WhatIfView(prospects_of(world), plan_seconds=plan_seconds)
+    view = WhatIfView(prospects_of(world), reader_of(world), plan_seconds=plan_seconds)
     body = msgspec.json.encode({"spec": spec})
     found = await view.view(AuthorizedQuestion(namespace="", name="", params={}, body=body, reads=reads))
     plain: JSON = msgspec.json.decode(msgspec.json.encode(found))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kqueue.cli.output import Output, OutputOption, printable, show
+from kqueue.cli.manifests import manifests_in
+from kqueue.cli.output import Output, OutputOption, printable
 from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 JSON = dict[str, Any]
@@ -47,54 +47,22 @@ def simulate(
 
         kustomize build jobs | kqueue simulate -f - -o json
     """
+    from kqueue.cli.question_page import show_answer
+    from kqueue.cli.simulate_page import simulate_page
     from kqueue.errors import ConfigError, KqueueError
     from kqueue.runtime.loop import run
 
     try:
-        answer = run(_asked(_manifests(file), copies=copies, queue=at, reach=reach))
+        answer = run(_asked(manifests_in(file), copies=copies, queue=at, reach=reach))
     except ConfigError:
         raise
     except KqueueError as e:  # 1 would say that a workload waits
         raise ConfigError(str(e)) from e
     for warning in answer.get("warnings") or ():
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    if output is Output.TEXT:
-        from kqueue.cli.explain_page import print_lines
-        from kqueue.cli.simulate_page import simulate_page
-
-        print_lines(simulate_page(answer))
-    else:
-        show(answer, output)
+    show_answer(answer, output, simulate_page)
     if not answer["startsNow"]:
         raise typer.Exit(_WAITS)
-
-
-def _manifests(file: str) -> list[JSON]:
-    """Return the objects in a file, those of a List one by one.
-
-    Raises:
-        ConfigError: the file cannot be read, or has something else than objects.
-    """
-    import yaml
-
-    from kqueue.documents import load_yaml
-    from kqueue.errors import ConfigError
-
-    shown = "standard input" if file == "-" else file
-    try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        documents = load_yaml(text)
-    except OSError as e:
-        raise ConfigError(f"{shown} cannot be read: {e.strerror or e}") from e
-    except (yaml.YAMLError, ValueError) as e:
-        raise ConfigError(f"{shown} is not YAML that can be read: {e}") from e
-    found: list[JSON] = []
-    for document in documents:
-        is_list = isinstance(document, dict) and document.get("kind") == "List"
-        found += (document.get("items") or []) if is_list else [document]
-    if not found or not all(isinstance(obj, dict) for obj in found):
-        raise ConfigError(f"{shown} must have one or several objects, as kubectl apply takes them")
-    return found
 
 
 def _namespace(manifests: list[JSON], given: str, default: str) -> str:

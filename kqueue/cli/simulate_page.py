@@ -7,7 +7,6 @@ from typing import Any
 
 from kqueue.cli.explain_page import (
     PageLine,
-    as_of,
     flavor_lines,
     held_back_lines,
     placement_words,
@@ -15,10 +14,10 @@ from kqueue.cli.explain_page import (
     what_if_lines,
     workload_words,
 )
+from kqueue.cli.question_page import BAD, GOOD, HEAD, framed
 from kqueue.cli.start_lines import start_sentences
 
 JSON = Mapping[str, Any]
-_GOOD, _BAD, _HEAD, _DIM = "green", "red", "bold", "dim"
 _WORDS = {
     "Now": "starts now",
     "AfterPreemption": "starts after preemption",
@@ -29,19 +28,18 @@ _WORDS = {
 
 
 def simulate_page(answer: JSON) -> Iterator[PageLine]:
-    """Yield the lines of a simulation."""
-    yield PageLine(answer["summary"], style=_HEAD)
-    if "message" in answer:
-        yield PageLine(answer["message"], style=_BAD)
+    """Return the lines of a simulation."""
+    return framed(answer, answer["summary"], _parts(answer))
+
+
+def _parts(answer: JSON) -> Iterator[PageLine]:
     yield PageLine("")
     for one in answer["workloads"]:
         for run in one["results"]:
-            yield PageLine(_line(one, run), 1, _GOOD if _starts(run) else _BAD)
+            yield PageLine(_line(one, run), 1, GOOD if _starts(run) else BAD)
     for one in answer["workloads"]:
         for run in one["results"]:
             yield from _details(one, run)
-    yield PageLine("")
-    yield PageLine(as_of(answer["asOf"]), style=_DIM)
 
 
 def _starts(run: JSON) -> bool:
@@ -105,9 +103,9 @@ def _waits(one: JSON, run: JSON) -> Iterator[PageLine]:
     blockers, flavors = run.get("blockers") or (), run.get("flavors") or ()
     shown = {each["flavor"] for each in flavors}
     for blocker in (each for each in blockers if each.get("flavor") not in shown):
-        yield PageLine(blocker["message"], 1, _BAD)
+        yield PageLine(blocker["message"], 1, BAD)
     for flavor in flavors:
         yield from flavor_lines(flavor, blockers)
     if run.get("wouldStartIf"):
-        yield PageLine("It would start if", 1, _HEAD)
+        yield PageLine("It would start if", 1, HEAD)
     yield from (PageLine(line.text, line.depth + 1, line.style) for line in what_if_lines(run))

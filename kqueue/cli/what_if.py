@@ -1,4 +1,4 @@
-"""`kqueue what-if`: what other quotas, priorities or nodes would change."""
+"""`kqueue what-if`: what other policy, priorities or nodes would change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kqueue.cli.output import Output, OutputOption, show
+from kqueue.cli.manifests import manifests_in
+from kqueue.cli.output import Output, OutputOption
 from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 JSON = dict[str, Any]
@@ -37,11 +38,21 @@ def what_if(
     priorities: Annotated[
         list[str] | None, typer.Option("--priority", help="CLASS=N: another value of a WorkloadPriorityClass.")
     ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            help="Manifests of ClusterQueues, Cohorts, ResourceFlavors and LocalQueues, new or changed; - reads from "
+            "standard input.",
+        ),
+    ] = None,
+    when: Annotated[bool, typer.Option("--when", help="Also say start times, with and without the changes.")] = False,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
 ) -> None:
-    """Say what other quotas, priorities or nodes would change: which workloads would start, be evicted, or never start.
+    """Say what other policy, priorities or nodes would change: which workloads would start, be evicted, or never start.
 
     All changes are made together, on a copy of the present state; the planner decides about every waiting workload
     with and without them, and the differences are shown.  Nothing is written.
@@ -53,7 +64,11 @@ def what_if(
         kqueue what-if --set clusterqueue/research.quota.h100.nvidia.com/gpu=64
 
         kqueue what-if --add-nodes b0-r1-h2=8@b0/r1 --priority urgent=1000
+
+        kqueue what-if --file new-clusterqueue.yaml --when
     """
+    from kqueue.cli.question_page import show_answer
+    from kqueue.cli.what_if_page import what_if_page
     from kqueue.runtime.loop import run
 
     spec = {
@@ -61,15 +76,11 @@ def what_if(
         "drains": list(drains or ()),
         "addNodes": [_added(text) for text in add_nodes or ()],
         "priorities": [_priority(text) for text in priorities or ()],
+        "objects": [obj for file in files or () for obj in manifests_in(file)],
+        "when": when,
     }
     answer = run(_asked({key: some for key, some in spec.items() if some}, reach))
-    if output is Output.TEXT:
-        from kqueue.cli.explain_page import print_lines
-        from kqueue.cli.what_if_page import what_if_page
-
-        print_lines(what_if_page(answer))
-    else:
-        show(answer, output)
+    show_answer(answer, output, what_if_page)
 
 
 async def _asked(spec: JSON, reach: ReachFlags) -> JSON:

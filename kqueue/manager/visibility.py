@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -96,6 +97,10 @@ class VisibilityEndpoint:
     certificates: Path | None = None
 
 
+_ours = partial(CatalogResource, group=names.KQUEUE_VISIBILITY_GROUP, version=OUR_VERSION)
+"""A resource of kqueue's own group."""
+
+
 def catalog_of(operator: Operator) -> Catalog:
     """Return all resources of the visibility API."""
     watches, clock = operator.watches, operator.clock
@@ -121,9 +126,7 @@ def catalog_of(operator: Operator) -> Catalog:
             )
     starts = _add_start_times(catalog, operator, pending)
     catalog.add(
-        CatalogResource(
-            group=names.KQUEUE_VISIBILITY_GROUP,
-            version=OUR_VERSION,
+        _ours(
             name="workloads",
             subresource="explanation",
             namespaced=True,
@@ -137,9 +140,7 @@ def catalog_of(operator: Operator) -> Catalog:
         (what_if, make_what_ifs(operator, starts, pending).view),
     ):
         catalog.add(
-            CatalogResource(
-                group=names.KQUEUE_VISIBILITY_GROUP,
-                version=OUR_VERSION,
+            _ours(
                 name=posted.PLURAL,
                 namespaced=posted is not what_if,
                 kind=posted.KIND,
@@ -159,9 +160,7 @@ def _add_start_times(catalog: Catalog, operator: Operator, pending: PendingWorkl
     catalog.on_stop.append(views.stop)
     for namespaced in (True, False):
         catalog.add(
-            CatalogResource(
-                group=names.KQUEUE_VISIBILITY_GROUP,
-                version=OUR_VERSION,
+            _ours(
                 name="starttimes",
                 kind=start_times.LIST_KIND,
                 view=views.every,
@@ -182,9 +181,7 @@ def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads)
         fair_sharing=operator.config.fair_sharing is not None,
     )
     catalog.add(
-        CatalogResource(
-            group=names.KQUEUE_VISIBILITY_GROUP,
-            version=OUR_VERSION,
+        _ours(
             name="queuequotas",
             kind=queue_quotas.KIND,
             view=quotas.view,
@@ -204,9 +201,7 @@ def _add_gangs(catalog: Catalog, operator: Operator, pending: PendingWorkloads) 
     )
     for namespaced, is_list in ((True, True), (True, False), (False, True)):
         catalog.add(
-            CatalogResource(
-                group=names.KQUEUE_VISIBILITY_GROUP,
-                version=OUR_VERSION,
+            _ours(
                 name="gangs",
                 kind=gangs.KIND if is_list else GANG,
                 view=views.every if is_list else views.one,
@@ -247,9 +242,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
         ("topologymaps", topology_maps.KIND, TopologyMaps(cache=operator.cache, clock=clock).view, False),
     ):
         catalog.add(
-            CatalogResource(
-                group=names.KQUEUE_VISIBILITY_GROUP,
-                version=OUR_VERSION,
+            _ours(
                 name=name,
                 kind=kind,
                 view=view,
@@ -262,9 +255,7 @@ def _add_joint(catalog: Catalog, operator: Operator) -> None:
     views = JointRoundViews(joint_source(operator.rounds, operator.ready.is_set), operator.watches.workloads.store)
     for is_list, kind in ((True, joint_rounds.LIST_KIND), (False, joint_rounds.KIND)):
         catalog.add(
-            CatalogResource(
-                group=names.KQUEUE_VISIBILITY_GROUP,
-                version=OUR_VERSION,
+            _ours(
                 name="jointrounds",
                 kind=kind,
                 view=views.rounds,
@@ -272,9 +263,7 @@ def _add_joint(catalog: Catalog, operator: Operator) -> None:
             )
         )
     catalog.add(
-        CatalogResource(
-            group=names.KQUEUE_VISIBILITY_GROUP,
-            version=OUR_VERSION,
+        _ours(
             name="workloads",
             subresource="joint",
             namespaced=True,
@@ -289,9 +278,7 @@ def _add_joint(catalog: Catalog, operator: Operator) -> None:
         clock=operator.clock,
     )
     catalog.add(
-        CatalogResource(
-            group=names.KQUEUE_VISIBILITY_GROUP,
-            version=OUR_VERSION,
+        _ours(
             name="defragmentation",
             kind=defragmentation.KIND,
             view=plans.view,

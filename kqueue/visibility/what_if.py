@@ -282,14 +282,12 @@ class WhatIfView:
     ) -> TimesCompared | NoAnswer:
         if self._times is None:
             return NoAnswer("this process computes no start times")
-        questions = [
-            await self._start_question(self._times.questions, now, {}, pace),
-            await self._start_question(self._times.questions, side, priorities, pace),
-        ]
-        answers = await self._times.computer.of_questions(questions)
+        before = await self._start_question(self._times.questions, now, {}, pace)
+        after = await self._start_question(self._times.questions, side, priorities, pace)
+        answers = await self._times.computer.of_questions([before, after])
         if isinstance(answers, NoAnswer):
             return answers
-        found = TimesCompared(*questions, answers)
+        found = TimesCompared(before, after, answers)
         await found.compare(pace)
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -116,7 +116,7 @@ def _size(before: StartTime | None, after: StartTime) -> int:
     return abs(after.earlier.seconds - before.earlier.seconds)
 
 
-def _keys(question: StartQuestion) -> Mapping[str, tuple[str, str]]:
+def _keys(question: StartQuestion) -> dict[str, tuple[str, str]]:
     found = {one.head.uid: (one.head.key, line.queue) for line in question.lines for one in line.workloads}
     running = (run.waits_as.head for run in question.running.values() if run.waits_as is not None)
     return {**{head.uid: (head.key, head.queue) for head in running}, **found}

@@ -95,6 +95,40 @@ def test_flags_are_one_question(posted: list[Any]) -> None:
     ]
 
 
+def test_manifests_are_part_of_the_question(posted: list[Any], tmp_path: Path) -> None:
+    """All documents of all files, with other changes and with the question for start times."""
+    (tmp_path / "queues.yaml").write_text("kind: ClusterQueue\n---\nkind: List\nitems: [{kind: Cohort}]\n")
+    (tmp_path / "flavor.json").write_text('{"kind": "ResourceFlavor"}')
+    files = ["--file", str(tmp_path / "queues.yaml"), "-f", str(tmp_path / "flavor.json")]
+    assert run(["what-if", *files, "--drain", "b0", "--when"]) == 0
+    objects = [{"kind": "ClusterQueue"}, {"kind": "Cohort"}, {"kind": "ResourceFlavor"}]
+    assert posted == [{"drains": ["b0"], "objects": objects, "when": True}]
+
+
+def test_a_file_that_cannot_be_read_is_named(posted: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["what-if", "--file", "missing.yaml"]) == 2
+    assert "missing.yaml cannot be read" in capsys.readouterr().err
+    assert not posted
+
+
+def test_the_page_compares_start_times() -> None:
+    at = {"known": True, "p50": "2026-01-01T01:00:00Z", "p90": "2026-01-01T01:00:00Z"}
+    never = {"known": False, "message": "it does not start within 168 h"}
+    times = {
+        "known": True,
+        "complete": True,
+        "counts": {"earlier": 0, "later": 0, "again": 0, "neverAgain": 2},
+        "items": [{"namespace": "a", "name": "b", "clusterQueue": "q", "without": at, "with": never}],
+    }
+    lines = [line.text for line in what_if_page({**ANSWER, "startTimes": times})]
+    assert {
+        "0 would start earlier, 0 later, 0 again after they had to leave, 2 would never start again",
+        "a/b (ClusterQueue q): no start (it does not start within 168 h) instead of at 2026-01-01T01:00:00Z",
+    } <= set(lines)
+    unknown = what_if_page({**ANSWER, "startTimes": {"known": False, "message": "ask again"}})
+    assert "not known: ask again" in [line.text for line in unknown]
+
+
 @pytest.mark.parametrize(
     ("words", "form"),
     [

@@ -98,7 +98,8 @@ class PlannedState:
                 roots[id(node.root)] = node.root
         found: dict[str, QuotaNode] = {}
         for number, root in enumerate(roots.values()):
-            found |= yield from quota.copy_steps(root)
+            copy = yield from quota.copy_steps(root)
+            found |= copy.queues
             if number and number % _STEP == 0:
                 yield
         return found

@@ -386,22 +386,11 @@ def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
     return TreeCopy(root).queues
 
 
-def copy_steps(root: QuotaNode) -> Generator[None, None, dict[str, QuotaNode]]:
-    """Do as `copy_tree`, with yields between pieces of the work; the tree must not change before the end."""
-    changes, found = [0], dict[str, QuotaNode]()
-    pairs = [(root, _twin(root, None, changes))]
-    for number, (node, twin) in enumerate(pairs):
-        if number and number % _STEP == 0:
-            yield
-        if not node.is_cohort:
-            found[node.name] = twin
-        for at, child in enumerate(node.children):
-            if at and at % _STEP == 0:
-                yield
-            below = _twin(child, twin, changes)
-            twin.children.append(below)
-            pairs.append((child, below))
-    return found
+def copy_steps(root: QuotaNode) -> Generator[None, None, TreeCopy]:
+    """Return a copy of a tree, in steps: if the usage of the tree changes before the end, the copy needs a refresh."""
+    copy = TreeCopy(root, whole=False)
+    yield from copy.steps()
+    return copy
 
 
 class TreeCopy:
@@ -410,28 +399,40 @@ class TreeCopy:
     All values derived from quotas alone are shared with the original.
     """
 
-    def __init__(self, root: QuotaNode) -> None:
+    def __init__(self, root: QuotaNode, *, whole: bool = True) -> None:
+        """Copy the tree; `whole` False: the caller has to make all `steps` before the copy is used."""
         self._original = root
         self.queues: dict[str, QuotaNode] = {}
         """The ClusterQueues of the copy, by name."""
         self._changes = [0]
         self._pairs = [(root, _twin(root, None, self._changes))]
+        self._seen = root.changes[0], 0
+        for _ in self.steps() if whole else ():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Copy the nodes below the root, with yields between pieces of the work."""
+        made = 0
         for node, twin in self._pairs:
             if not node.is_cohort:
                 self.queues[node.name] = twin
             for child in node.children:
+                made += 1
+                if made % _STEP == 0:
+                    yield
                 below = _twin(child, twin, self._changes)
                 twin.children.append(below)
                 self._pairs.append((child, below))
-        self._seen = root.changes[0], 0
 
     def refresh(self) -> None:
         """Reset the usage to the original's present usage. Free of cost if neither tree has changed."""
         if self._seen == (self._original.changes[0], self._changes[0]):
             return
         for node, twin in self._pairs:
-            twin.usage, twin.quotas, twin.subtree = node.usage.copy(), node.quotas, node.subtree
-            twin.height, twin.cells, twin.lendable = node.height, node.cells, node.lendable
+            twin.usage = node.usage.copy()
+            if twin.cells is not node.cells or twin.quotas is not node.quotas:
+                twin.quotas, twin.subtree = node.quotas, node.subtree
+                twin.height, twin.cells, twin.lendable = node.height, node.cells, node.lendable
         self._changes[0] += 1
         self._seen = self._original.changes[0], self._changes[0]
 

@@ -6,7 +6,7 @@ watch event of the write confirms the charge, and a failed write releases it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from weakref import ref
 
@@ -18,6 +18,7 @@ from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
 from kqueue.core.workload import Admission, Claim, Leader, Promise, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder, least_of
+from kqueue.state.audit import STEP
 from kqueue.state.budgets import Budgets
 from kqueue.state.cache_audit import CacheAudit
 from kqueue.state.device_hosts import DeviceHosts
@@ -70,6 +71,8 @@ class Cache:
         self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node, self.devices.pod_facts)
         self._copies: dict[int, quota.TreeCopy] = {}
         """The copies of the quota trees in the last snapshot, by the identity of their roots."""
+        self._prepared: dict[int, quota.TreeCopy] = {}
+        """Copies of trees that the next snapshot uses, if it has no others."""
         self._reader: Callable[[], object] = lambda: None
         """Returns the workloads of the last snapshot; None once no reference to them is left."""
 
@@ -97,6 +100,17 @@ class Cache:
 
     # --- for the planner ---------------------------------------------------------------------------------------
 
+    def copy_steps(self, queues: Iterable[str]) -> Iterator[None]:
+        """Copy the quota trees that the next snapshot of these ClusterQueues would have to copy, in short steps."""
+        kept = self._copies if self._reader() is None else {}
+        for number, name in enumerate(queues):
+            if number % STEP == STEP - 1:
+                yield
+            queue = self.quota.queues.get(name)
+            root = queue.node.root if queue is not None else None
+            if root is not None and id(root) not in kept and id(root) not in self._prepared:
+                self._prepared[id(root)] = yield from quota.copy_steps(root)
+
     def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
         """Return a snapshot for a cycle over heads of these ClusterQueues; charges to it do not change the cache.
 
@@ -115,9 +129,12 @@ class Cache:
             specs[name] = queue.spec
             if name not in nodes:
                 root = queue.node.root
-                copy = self._copies[id(root)] = former.get(id(root)) or quota.TreeCopy(root)
+                copy = self._copies[id(root)] = (
+                    former.get(id(root)) or self._prepared.get(id(root)) or quota.TreeCopy(root)
+                )
                 copy.refresh()
                 nodes.update(copy.queues)
+        self._prepared = {}
         views = self.held.by_queue.views(nodes.keys(), self.quota.with_topology)
         self._reader = ref(views)
         return Snapshot(

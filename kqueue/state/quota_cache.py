@@ -17,6 +17,7 @@ from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
 from kqueue.state import quota_trees
+from kqueue.state.audit import chunks
 from kqueue.state.checks import delayed_flavors
 from kqueue.state.held import HoldingShare
 from kqueue.state.ledger import NodeLedger
@@ -228,8 +229,12 @@ class QuotaCache:
         for node in (node for root in roots for node in root.walk()):
             (cohorts if node.is_cohort else queues)[node.name] = None
         yield
+        own: dict[str, ConfiguredQueue] = {}
+        for some in chunks(queues):
+            own |= {name: replace(made.queues[name]) for name in some}
+            yield
         built = yield from quota_trees.build_steps(
-            {name: replace(made.queues[name]) for name in queues},
+            own,
             {name: made._cohorts[name] for name in cohorts if name in made._cohorts},
             (HoldingShare(name, "", admitted=True, usage=used) for name in queues if (used := usage(name))),
         )

@@ -73,7 +73,9 @@ def build_steps(
         _cohort_node(name, trees, cohorts)
     cyclic = _cut_cycles(trees)
     yield
-    for share in shares:
+    for number, share in enumerate(shares):
+        if number and number % STEP == 0:
+            yield
         node = trees.queues.get(share.queue)
         if node is not None:
             node.usage = quota.total([node.usage, share.usage])

@@ -102,6 +102,8 @@ class Prospects:
         if with_holders:
             for _ in cache.held.view_steps():
                 await pace.step()
+        for _ in cache.copy_steps(queues):
+            await pace.step()
         ledger = cache.ledger
         spares = [s for flavor in ledger.flavors() for s in ledger.spares(flavor, _MOST_SPARES)] if with_holders else []
         return PlannedState(

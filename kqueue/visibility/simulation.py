@@ -33,7 +33,7 @@ from kqueue.errors import ConfigError, ForbiddenError
 from kqueue.jobs.drafts import DraftWorkload
 from kqueue.visibility import explained, remedies
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.pacing import PlanningBudget, QuestionTurns
+from kqueue.visibility.pacing import PlanningBudget, QuestionTurns, stepped
 from kqueue.visibility.params import only
 from kqueue.visibility.placements import never
 from kqueue.visibility.prospects import Prospects, alternatives, borrowed
@@ -235,7 +235,7 @@ class _Course:
         uids = {copy.uid for head, one in zip(heads, tried, strict=True) for copy in _copies(head, one.draft.copies)}
         world = await prospects.world(queues, uids, pace, with_holders=True)
         as_of = prospects.as_of()
-        sequence = PlanSequence(world, world.copied(queues))
+        sequence = PlanSequence(world, await stepped(world.copied_steps(queues), pace))
         for one in _in_turns(tried):
             await self._decide(one, sequence, queues)
         for one in tried:

@@ -13,7 +13,8 @@ from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.sources import Known
 from kqueue.visibility.workload_state import Hindrance
 
-_STEP = 250
+_STEP, _LOOKS = 250, 25
+"""Workloads between two pieces of work: to sort them, and to look at each."""
 HeldBack = Callable[[wire.Workload], Iterable[Hindrance]]
 Entry = tuple[Pending, wire.Workload]
 
@@ -32,11 +33,12 @@ async def tried_line(
 ) -> TriedLine:
     """Return the workloads among `items` that nothing holds back, in the order of the ClusterQueue."""
     free: list[Entry] = []
-    for item in items:
+    for number, item in enumerate(items):
+        if number % _LOOKS == 0:
+            await pace.step()
         obj = known.workloads.get(item.key)
         if obj is not None and not any(True for _ in held_back(obj)):
             free.append((item, obj))
-        await pace.step()
     return TriedLine(queue=queue, items=await _ranked(known, queue, free, pace), is_strict=is_strict)
 
 

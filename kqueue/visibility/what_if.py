@@ -108,6 +108,9 @@ class WhatIfView:
 
     async def _answer(self, asked: AuthorizedQuestion, spec: api.WhatIfSpec) -> JSON:
         prospects = self._prospects
+        queues = len(prospects.known.cache.quota.queues) + len(spec.objects)
+        if queues > api.MOST_QUEUES:
+            raise ConfigError(f"there are {queues} ClusterQueues; a what-if is answered for up to {api.MOST_QUEUES}")
         budget = PlanningBudget(self._clock, self._plan_seconds)
         objects = await self._proposals.read(spec.objects)
         now = await self._now(budget.pace)
@@ -290,6 +293,10 @@ class WhatIfView:
     ) -> TimesCompared | NoAnswer:
         if self._times is None:
             return NoAnswer("this process computes no start times")
+        queues = max(len(now.queues), len(side.queues))
+        if queues > api.MOST_QUEUES_WHEN:
+            most = api.MOST_QUEUES_WHEN
+            return NoAnswer(f"there are {queues} ClusterQueues; start times of a what-if are computed for up to {most}")
         before = await self._start_question(self._times.questions, now, {}, pace)
         after = await self._start_question(self._times.questions, side, priorities, pace)
         answers = await self._times.computer.of_questions([before, after])

@@ -11,6 +11,10 @@ PLURAL: Final = "whatifs"
 MOST_BYTES: Final = 512 * 1024
 MOST_CHANGES: Final = 64
 """Changes of one question, of all kinds together."""
+MOST_QUEUES: Final = 20_000
+"""ClusterQueues of a cluster about which questions are answered."""
+MOST_QUEUES_WHEN: Final = 2_000
+"""The same for questions about start times."""
 MOST_NODES: Final = 10_000
 """Added nodes of one question."""
 

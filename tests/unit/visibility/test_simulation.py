@@ -14,6 +14,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import simulation as api
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
+from kqueue.errors import ConfigError, ForbiddenError
 from kqueue.jobs.drafts import DraftWorkload
 from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -241,5 +242,77 @@ async def test_questions_are_answered_one_after_the_other() -> None:
 
         answers = await asyncio.gather(*(ask(user) for user in ("ann", "bob", "cid")))
         assert [answer["startsNow"] for answer in answers] == [True] * 3
+    finally:
+        await world.close()
+
+
+def with_pods(count: int, *, pod_sets: int = 1) -> JSON:
+    """A Workload with these pods in each of its pod sets."""
+    made = make_workload("many", pods=count)
+    (one,) = made["spec"]["podSets"]
+    made["spec"]["podSets"] = [{**one, "name": f"set-{n}"} for n in range(pod_sets)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("manifests", "spec", "words"),
+    [
+        pytest.param([with_pods(api.MOST_PODS + 1)], {}, f"a question may have {api.MOST_PODS}", id="pods"),
+        pytest.param([with_pods(2_000)], {"copies": 600}, f"a question may have {api.MOST_PODS}", id="pods-of-copies"),
+        pytest.param([with_pods(1)] * 2, {"copies": 501}, f"a question may have {api.MOST_WORKLOADS}", id="workloads"),
+        pytest.param([with_pods(1, pod_sets=1_000)], {}, "has 1000 pod sets; a workload has 1 to 18", id="pod-sets"),
+        pytest.param([with_pods(1)] * 65, {}, "65 objects; 1 to 64", id="manifests"),
+        pytest.param([with_pods(1)], {"copies": 10**9}, "spec.copies is 1000000000", id="copies"),
+    ],
+)
+async def test_what_costs_much_is_refused_by_a_public_bound(
+    monkeypatch: pytest.MonkeyPatch, manifests: list[JSON], spec: JSON, words: str
+) -> None:
+    """Before anything of the cluster is read: neither the refusal nor its time says anything about other tenants."""
+    world = Scheduled()
+    world.sync()
+    try:
+        for place in (world.cache, world.queues):
+            for read in ("snapshot", "waiting"):
+                monkeypatch.setattr(place, read, _not_read, raising=False)
+        with pytest.raises(ConfigError, match=words):
+            await simulated(view_of(world), *manifests, **spec)
+    finally:
+        monkeypatch.undo()
+        await world.close()
+
+
+def _not_read(*_: Any) -> None:
+    raise AssertionError("the cluster was read for a question that is refused")
+
+
+async def test_a_missing_right_is_told_before_the_cluster_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no(*_: str) -> bool:
+        return False
+
+    world = Scheduled()
+    world.sync()
+    try:
+        monkeypatch.setattr(world.cache, "snapshot", _not_read)
+        body = msgspec.json.encode({"spec": {"manifests": [with_pods(1)]}})
+        asked = AuthorizedQuestion(namespace="ns", name="", params={}, body=body, reads=no, creates=no)
+        with pytest.raises(ForbiddenError, match="cannot create workloads"):
+            await view_of(world).view(asked)
+    finally:
+        monkeypatch.undo()
+        await world.close()
+
+
+async def test_a_million_pods_are_one_answer() -> None:
+    """The largest question that is read: its cost is that of its hosts, not of its pods."""
+    world = Scheduled(*racks())
+    world.sync()
+    try:
+        for host in range(6):
+            put_node(world, f"h{host}", f"r{host % 3}")
+        gang = with_pods(api.MOST_PODS)
+        gang["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
+        answer = await simulated(view_of(world), gang)
+        assert answer["counts"] == {"Never": 1}
     finally:
         await world.close()

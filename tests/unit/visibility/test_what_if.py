@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue.api.wire import what_if as api
 from kqueue.controllers.blockers import Blockers, LocalQueueSource
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from kqueue.errors import ConfigError
@@ -272,5 +273,17 @@ async def test_a_long_question_says_how_far_it_came() -> None:
         answer = await asked(world, plan_seconds=0, quotas=[quota(1)])
         assert answer["finished"] is False
         assert "0 of 2 waiting workloads without the change" in answer["message"]
+    finally:
+        await world.close()
+
+
+async def test_a_cluster_that_is_too_wide_is_refused_with_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MOST_QUEUES", 1)
+    objects = [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {}}]
+    world = Scheduled()
+    world.sync()
+    try:
+        with pytest.raises(ConfigError, match="there are 2 ClusterQueues; a what-if is answered for up to 1"):
+            await asked(world, objects=objects)
     finally:
         await world.close()

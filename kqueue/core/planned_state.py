@@ -13,7 +13,7 @@ from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.spares import Spare
-from kqueue.core.steps import finished
+from kqueue.core.steps import result_of
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
@@ -52,7 +52,7 @@ class PlannedState:
         ClusterQueues among `queues`. Quota trees of these ClusterQueues and of claims are copied; all others are shared
         and must only be read.
         """
-        return finished(self.copied_steps(queues, ended=ended, returned=returned, quotas=quotas))
+        return result_of(self.copied_steps(queues, ended=ended, returned=returned, quotas=quotas))
 
     def copied_steps(
         self,

@@ -8,8 +8,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def finished(steps: Generator[None, None, T]) -> T:
-    """Do all steps at once, and return the result."""
+def result_of(steps: Generator[None, None, T]) -> T:
+    """Take all steps, and return their result."""
     while True:
         try:
             next(steps)

@@ -9,7 +9,7 @@ from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
-from kqueue.core.steps import finished
+from kqueue.core.steps import result_of
 from kqueue.core.workload import QueueSpec
 from kqueue.state.audit import STEP
 from kqueue.state.held import HoldingShare
@@ -51,7 +51,7 @@ def build(
     """Return the trees of these ClusterQueues and Cohorts, charged with these shares of usage; each of `queues` gets
     its node.
     """
-    return finished(build_steps(queues, cohorts, shares))
+    return result_of(build_steps(queues, cohorts, shares))
 
 
 def build_steps(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
 from kqueue import model
 from kqueue.core.demand import Demands
@@ -16,12 +15,11 @@ from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.world import World
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
+from kqueue.core.steps import result_of
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.state.defrag.running import running_steps
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.heads import Heads
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +62,6 @@ def plan(
     question = result_of(question_steps(state, asked, settings, limits=limits, history=history))
     found = None if isinstance(question, str) else question.answer()
     return answer_of(state, asked, settings, question, found)
-
-
-def result_of(steps: Generator[None, None, T]) -> T:
-    """Take all steps, and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def question_steps(

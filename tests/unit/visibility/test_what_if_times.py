@@ -11,17 +11,21 @@ import msgspec
 import pytest
 
 from kqueue.api.wire import what_if as api
+from kqueue.clock import SystemClock
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.state.run_times import RunTimes
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.start_question import DrainRules, StartQuestions
-from kqueue.visibility.start_times import NoAnswer
+from kqueue.visibility.start_times import NoAnswer, StartTimesSource
 from kqueue.visibility.what_if import WhatIfTimes, WhatIfView
+from kqueue.visibility.what_if_times import StartTimesOfStates
 from tests.unit.controllers.builders import make_workload
 from tests.unit.scheduling.scheduled import Scheduled
+from tests.unit.visibility.test_placements import put_node, racks
 from tests.unit.visibility.test_simulation import prospects_of
 from tests.unit.visibility.test_what_if import cycles, quota, reader_of
 from tests.unit.visibility.test_what_if_objects import apply, drawn, local, made, queue
@@ -52,11 +56,18 @@ def questions_of(world: Scheduled) -> StartQuestions:
     )
 
 
-async def asked(world: Scheduled, *, readable: bool = True, problem: str = "", **spec: Any) -> JSON:
+async def asked(
+    world: Scheduled,
+    *,
+    readable: bool = True,
+    problem: str = "",
+    computer: StartTimesOfStates | None = None,
+    **spec: Any,
+) -> JSON:
     async def reads(_namespace: str) -> bool:
         return readable
 
-    times = WhatIfTimes(questions=questions_of(world), computer=Here(problem))
+    times = WhatIfTimes(questions=questions_of(world), computer=computer or Here(problem))
     view = WhatIfView(prospects_of(world), reader_of(world), times=times, plan_seconds=60)
     body = msgspec.json.encode({"spec": {"when": True, **spec}})
     found = await view.view(AuthorizedQuestion(namespace="", name="", params={}, body=body, reads=reads))
@@ -150,4 +161,29 @@ async def test_start_times_name_no_workload_that_the_user_may_not_read() -> None
         assert one["hidden"] is True
         assert "name" not in one
     finally:
+        await world.close()
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+async def test_the_child_process_answers_about_both_states(seed: int) -> None:
+    """As this process would, for domains and quota trees that are not those of the cluster; others wait their turn."""
+    random, process = Random(seed), StartTimesProcess()
+    world = made(*racks())
+    source = StartTimesSource(questions_of(world), process, clock=SystemClock())
+    try:
+        put_node(world, "h0", "r0")
+        for n in range(4):
+            gang = timed(make_workload(f"w{n}", cpus=4, pods=random.randint(1, 2), minute=n), 600)
+            gang["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
+            world.add(gang)
+        await cycles(world, 6)
+        change = {"addNodes": [{"like": "h0", "count": 1, "domain": "r0"}], "objects": [queue("team", cpus=50)]}
+        here = await asked(world, **change)
+        there = await asked(world, computer=source, **change)
+        assert there["items"] == here["items"]
+        assert there["counts"]["earlier"] > 0
+        busy = await asked(world, computer=source, **change)
+        assert busy["message"] == "start times are computed for other questions; ask again in some seconds"
+    finally:
+        await source.stop()
         await world.close()

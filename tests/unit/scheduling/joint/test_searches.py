@@ -11,12 +11,13 @@ from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, DefragSettings
 from kqueue.core.joint.movable import MoveLimits
 from kqueue.core.joint.round import plan_round
+from kqueue.core.steps import result_of
 from kqueue.core.workload import TopologyView
 from kqueue.operations.defrag.reading import state_of
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import Resync, Sent, search_pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
-from kqueue.state.defrag.planning import question_steps, result_of
+from kqueue.state.defrag.planning import question_steps
 from tests.unit.cli.defrag_cluster import NOW, WAITING, cluster
 from tests.unit.core.joint.test_never_worse import drawn
 

@@ -9,9 +9,9 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
+from kqueue.core.steps import result_of
 from kqueue.model.pending import Pending
 from kqueue.runtime.store import Store
-from kqueue.state.defrag.planning import result_of
 from kqueue.state.defrag.searches import SearchMemory, SearchResult, first_waiting
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues

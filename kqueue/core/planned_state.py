@@ -49,8 +49,8 @@ class PlannedState:
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Snapshot:
         """Return a copy without the `ended` workloads, with the `returned` nodes, and with other quotas of
-        ClusterQueues among `queues`. Quota trees of these ClusterQueues and of claims are copied; all others are shared
-        and must only be read.
+        ClusterQueues. Quota trees of these, of `queues` and of claims are copied; all others are shared and must only be
+        read.
         """
         return result_of(self.copied_steps(queues, ended=ended, returned=returned, quotas=quotas))
 
@@ -64,7 +64,7 @@ class PlannedState:
     ) -> Generator[None, None, Snapshot]:
         """Do as `copied`, with yields between pieces of the work; nothing of the state may change before the end."""
         now = self.snapshot
-        nodes = yield from self._tree_steps({*queues, *(claim.queue for claim in now.claims)})
+        nodes = yield from self._tree_steps({*queues, *(quotas or ()), *(claim.queue for claim in now.claims)})
         changed_roots: dict[int, QuotaNode] = {}
         for name, changed in (quotas or {}).items():
             nodes[name].quotas = {**nodes[name].quotas, **changed}

@@ -247,6 +247,19 @@ async def test_a_queue_that_drains_evicts_its_workloads() -> None:
         await world.close()
 
 
+async def test_a_queue_that_is_stopped_has_its_quota() -> None:
+    """Other changes may name it, and nothing starts in it."""
+    world = Scheduled()
+    world.sync()
+    try:
+        stopped = [queue("new", cpus=4, stopPolicy="Hold"), local("new", "new")]
+        world.add(make_workload("a", queue="new"))
+        answer = await asked(world, objects=stopped, quotas=[quota(12, "new")])
+        assert answer["counts"] == {"starts": 0, "startsNoLonger": 0, "neverStarts": 0, "evicted": 0}
+    finally:
+        await world.close()
+
+
 @pytest.mark.parametrize(
     ("objects", "words"),
     [

@@ -177,7 +177,7 @@ async def test_the_child_process_answers_about_both_states(seed: int) -> None:
             gang["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
             world.add(gang)
         await cycles(world, 6)
-        change = {"addNodes": [{"like": "h0", "count": 1, "domain": "r0"}], "objects": [queue("team", cpus=50)]}
+        change: JSON = {"addNodes": [{"like": "h0", "count": 1, "domain": "r0"}], "objects": [queue("team", cpus=50)]}
         here = await asked(world, **change)
         there = await asked(world, computer=source, **change)
         assert there["items"] == here["items"]

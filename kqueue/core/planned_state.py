@@ -49,8 +49,8 @@ class PlannedState:
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Snapshot:
         """Return a copy without the `ended` workloads, with the `returned` nodes, and with other quotas of
-        ClusterQueues. Quota trees of these, of `queues` and of claims are copied; all others are shared and must only be
-        read.
+        ClusterQueues. Quota trees of these, of `queues` and of claims are copied; all others are shared and must only
+        be read.
         """
         return result_of(self.copied_steps(queues, ended=ended, returned=returned, quotas=quotas))
 

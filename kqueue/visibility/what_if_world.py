@@ -12,7 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.quota import QuotaNode, Usage
-from kqueue.core.workload import Admitted, Snapshot, TopologyView
+from kqueue.core.workload import Admitted, TopologyView
 from kqueue.model.pending import Pending
 from kqueue.state.proposed import ProposedObjects
 from kqueue.state.quota_cache import QuotaCache
@@ -143,16 +143,14 @@ def _with_configuration(
         node = made.node_of(name)
         if node is not None:
             nodes |= quota.copy_tree(node.root)
-    snapshot = Snapshot(
+    snapshot = replace(
+        now,
         queues={name: spec for name in queues if (spec := made.queue_spec(name)) is not None},
         nodes=nodes,
         flavors=dict(made.flavors),
         topologies=views,
         inactive={name: why.message for name in made.queue_names() if (why := made.inactive(name)) is not None},
         admitted=_admitted(world, nodes),
-        claims=now.claims,
-        promises=now.promises,
-        leaders=now.leaders,
     )
     return replace(world, snapshot=snapshot, rules=replace(world.rules, limits=made.run_limits()))
 

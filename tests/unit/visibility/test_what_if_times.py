@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from random import Random
@@ -11,7 +12,6 @@ import msgspec
 import pytest
 
 from kqueue.api.wire import what_if as api
-from kqueue.clock import SystemClock
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.scheduling.future.process import StartTimesProcess
@@ -27,6 +27,7 @@ from tests.unit.controllers.builders import make_workload
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.visibility.test_placements import put_node, racks
 from tests.unit.visibility.test_simulation import prospects_of
+from tests.unit.visibility.test_start_times import Here as Computer
 from tests.unit.visibility.test_what_if import cycles, quota, reader_of
 from tests.unit.visibility.test_what_if_objects import apply, drawn, local, made, queue
 from tests.unit.visibility.worlds import known_of, planning_of
@@ -164,12 +165,22 @@ async def test_start_times_name_no_workload_that_the_user_may_not_read() -> None
         await world.close()
 
 
+class Beside:
+    """Computes in a child process, however long that takes."""
+
+    def __init__(self, process: StartTimesProcess) -> None:
+        self.process = process
+
+    async def of_questions(self, questions: Sequence[StartQuestion]) -> list[StartTimes] | NoAnswer:
+        """Return the start times."""
+        return [await self.process.ask(question) for question in questions]
+
+
 @pytest.mark.parametrize("seed", [3, 8])
 async def test_the_child_process_answers_about_both_states(seed: int) -> None:
-    """As this process would, for domains and quota trees that are not those of the cluster; others wait their turn."""
-    random, process = Random(seed), StartTimesProcess()
+    """As this process would, for domains and quota trees that are not those of the cluster."""
+    random, process = Random(seed), StartTimesProcess(seconds=60, grace=60)
     world = made(*racks())
-    source = StartTimesSource(questions_of(world), process, clock=SystemClock())
     try:
         put_node(world, "h0", "r0")
         for n in range(4):
@@ -177,13 +188,40 @@ async def test_the_child_process_answers_about_both_states(seed: int) -> None:
             gang["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
             world.add(gang)
         await cycles(world, 6)
-        change: JSON = {"addNodes": [{"like": "h0", "count": 1, "domain": "r0"}], "objects": [queue("team", cpus=50)]}
+        change: JSON = {
+            "addNodes": [{"like": "h0", "count": 1, "domain": "r0"}],
+            "objects": [queue("team", cpus=50)],
+        }
         here = await asked(world, **change)
-        there = await asked(world, computer=source, **change)
+        there = await asked(world, computer=Beside(process), **change)
         assert there["items"] == here["items"]
         assert there["counts"]["earlier"] > 0
-        busy = await asked(world, computer=source, **change)
-        assert busy["message"] == "start times are computed for other questions; ask again in some seconds"
+    finally:
+        await process.stop()
+        await world.close()
+
+
+async def test_questions_about_other_states_take_turns() -> None:
+    """A second one is told to ask again while the first is computed; the first is told when it takes too long."""
+    world, computer = made(), Computer()
+    computer.gate = asyncio.Event()
+    source = StartTimesSource(questions_of(world), computer, clock=world.clock)
+    try:
+        first = asyncio.create_task(source.of_questions([]))
+        await asyncio.sleep(0)
+        second = await source.of_questions([])
+        assert isinstance(second, NoAnswer)
+        assert "computed for other questions" in second.message
+        assert await first == []
+
+        question, _ = await questions_of(world).read(world.clock.now(), RequestPace(world.clock))
+        await world.clock.advance(1)
+        slow = asyncio.create_task(source.of_questions([question]))
+        await asyncio.sleep(0)
+        await world.clock.advance(13)
+        found = await slow
+        assert isinstance(found, NoAnswer)
+        assert found.message == "start times take longer than 12 s to compute"
     finally:
         await source.stop()
         await world.close()

@@ -38,7 +38,7 @@ _MODELS: Mapping[str, type[ApiModel]] = {
 _SERVER_FIELDS = ("creationTimestamp", "deletionTimestamp", "managedFields", "resourceVersion", "selfLink", "uid")
 
 
-class PolicyReader:
+class PolicyManifestReader:
     """`ProposalReader`, by the webhooks' own handlers."""
 
     def __init__(self, handlers: Mapping[str, Handler], known: Known, under: HeldBackUnder) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kqueue.jobs.registry import declared_for
 from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects, sources_of
-from kqueue.manager.proposing import PolicyReader
+from kqueue.manager.proposing import PolicyManifestReader
 from kqueue.manager.start_times import make_questions
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_times import StartTimeViews
@@ -29,6 +29,6 @@ def make_what_ifs(operator: Operator, starts: StartTimeViews, pending: PendingWo
     )
     return WhatIfView(
         make_prospects(operator),
-        PolicyReader(handlers, sources.known, sources.held_back_under),
+        PolicyManifestReader(handlers, sources.known, sources.held_back_under),
         times=WhatIfTimes(questions=make_questions(operator, sources, pending), computer=starts),
     )

@@ -40,7 +40,7 @@ from kqueue.visibility.what_if_answer import (
     STARTS,
     Decided,
     Leaving,
-    Verdict,
+    StartVerdict,
     audience_of,
     compared,
     shown_differences,
@@ -226,7 +226,7 @@ class WhatIfView:
         copy = await stepped(side.world.copied_steps(side.queues), budget.pace)
         sequence, found = PlanSequence(side.world, copy), Decided()
         found.of = sum(len(line.items) for line in side.lines.values())
-        waited: dict[tuple[str, str], Verdict] = {}
+        waited: dict[tuple[str, str], StartVerdict] = {}
         since = self._clock.monotonic()
         for line, item, obj in turns(list(side.lines.values()), priorities):
             if not budget.is_left:
@@ -236,7 +236,7 @@ class WhatIfView:
             if known is not None:
                 behind = "behind one that waits in a StrictFIFO queue" if line.is_strict else known.message
                 start = "Later" if line.is_strict else known.start
-                found.verdicts[item.key] = Verdict(key=item.key, queue=line.queue, start=start, message=behind)
+                found.verdicts[item.key] = StartVerdict(key=item.key, queue=line.queue, start=start, message=behind)
                 found.planned += 1
                 if found.planned % _CHEAP:
                     continue
@@ -258,20 +258,20 @@ class WhatIfView:
         obj: wire.Workload,
         priorities: Mapping[str, int],
         heads_by: QuotaCache | None,
-    ) -> Verdict:
+    ) -> StartVerdict:
         try:
             head = self._head(line.queue, item, obj, priorities, heads_by)
         except InvalidObjectError as e:
-            return Verdict(key=item.key, queue=line.queue, start="Never", message=str(e))
+            return StartVerdict(key=item.key, queue=line.queue, start="Never", message=str(e))
         match sequence.decide(head):
             case Admit():
-                return Verdict(key=item.key, queue=line.queue, start="Now")
+                return StartVerdict(key=item.key, queue=line.queue, start="Now")
             case Preempt(targets=targets):
                 victims = tuple(target.admitted for target in targets)
-                return Verdict(key=item.key, queue=line.queue, start="AfterPreemption", victims=victims)
+                return StartVerdict(key=item.key, queue=line.queue, start="AfterPreemption", victims=victims)
             case Wait(blockers=blockers) as wait:
                 start = "Never" if never(blockers) else "Later"
-                return Verdict(key=item.key, queue=line.queue, start=start, message=wait.message)
+                return StartVerdict(key=item.key, queue=line.queue, start=start, message=wait.message)
 
     def _head(
         self,

@@ -22,7 +22,7 @@ _LISTS = ("starts", "startsNoLonger", "neverStarts")
 
 
 @dataclass(slots=True, kw_only=True)
-class Verdict:
+class StartVerdict:
     """The decision about one workload."""
 
     key: str
@@ -49,7 +49,7 @@ _NO_USE = QueueUse()
 class Decided:
     """The decisions about all waiting workloads in one state."""
 
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, StartVerdict] = field(default_factory=dict)
     planned: int = 0
     of: int = 0
     queues: dict[str, QueueUse] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Decided:
         found = self.verdicts.get(key)
         return found.start if found is not None else ""
 
-    def victims(self) -> dict[str, tuple[Admitted, Verdict]]:
+    def victims(self) -> dict[str, tuple[Admitted, StartVerdict]]:
         """Return the workloads that would be preempted, with the verdict on their preemptor."""
         return {victim.key: (victim, verdict) for verdict in self.verdicts.values() for victim in verdict.victims}
 
@@ -95,10 +95,10 @@ class Differences:
 
     leaving: Sequence[Leaving]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LISTS, 0))
-    verdicts: dict[str, list[Verdict]] = field(default_factory=lambda: {name: [] for name in _LISTS})
-    victims: list[tuple[Admitted, Verdict]] = field(default_factory=list)
+    verdicts: dict[str, list[StartVerdict]] = field(default_factory=lambda: {name: [] for name in _LISTS})
+    victims: list[tuple[Admitted, StartVerdict]] = field(default_factory=list)
 
-    def count(self, name: str, verdict: Verdict) -> None:
+    def count(self, name: str, verdict: StartVerdict) -> None:
         """Add a verdict to a list."""
         self.counts[name] += 1
         if len(self.verdicts[name]) < LISTED:
@@ -130,7 +130,7 @@ async def compared(before: Decided, after: Decided, leaving: Sequence[Leaving], 
     if after.planned == after.of:
         for key, verdict in before.verdicts.items():
             if verdict.start in STARTS and key not in after.verdicts:  # its queue does not admit any more
-                found.count("startsNoLonger", Verdict(key=key, queue=verdict.queue, start="Later"))
+                found.count("startsNoLonger", StartVerdict(key=key, queue=verdict.queue, start="Later"))
     await pace.step()
     known = before.victims()
     found.victims = [entry for key, entry in after.victims().items() if key not in known]
@@ -167,7 +167,7 @@ def _left(one: Leaving, after: Decided, audience: Audience) -> JSON:
     return audience.workload(one.workload, reason=one.reason, **again)
 
 
-def _named(verdict: Verdict, audience: Audience) -> JSON:
+def _named(verdict: StartVerdict, audience: Audience) -> JSON:
     shown: JSON = {"clusterQueue": verdict.queue, "start": verdict.start}
     if not audience.may_name(verdict.key):
         return {**shown, "hidden": True}

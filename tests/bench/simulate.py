@@ -34,7 +34,7 @@ from kqueue.jobs.drafts import Drafting
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
-from kqueue.manager.proposing import PolicyReader
+from kqueue.manager.proposing import PolicyManifestReader
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
@@ -112,7 +112,7 @@ def prospects_of(world: World, queues: Sequence[str]) -> Prospects:
 
 
 def _views(prospects: Prospects) -> tuple[SimulationView, WhatIfView]:
-    reader = PolicyReader(routes((), JobFeatures()), prospects.known, lambda _queues, _quota: lambda _obj: ())
+    reader = PolicyManifestReader(routes((), JobFeatures()), prospects.known, lambda _queues, _quota: lambda _obj: ())
     return SimulationView(prospects, _Jobs()), WhatIfView(prospects, reader)
 
 

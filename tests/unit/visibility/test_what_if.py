@@ -13,7 +13,7 @@ from kqueue.controllers.blockers import Blockers, LocalQueueSource
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from kqueue.errors import ConfigError
 from kqueue.jobs.switches import JobFeatures
-from kqueue.manager.proposing import PolicyReader
+from kqueue.manager.proposing import PolicyManifestReader
 from kqueue.state.quota_cache import QuotaCache
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.what_if import WhatIfView
@@ -29,7 +29,7 @@ from webhooks.routes import routes
 HOST = "kubernetes.io/hostname"
 
 
-def reader_of(world: Scheduled) -> PolicyReader:
+def reader_of(world: Scheduled) -> PolicyManifestReader:
     """The reader of manifests, with the webhooks' own handlers."""
     blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
 
@@ -37,7 +37,7 @@ def reader_of(world: Scheduled) -> PolicyReader:
         own = blockers.under(local_queues, quota)
         return lambda obj: (Hindrance(one.reason, one.message, one.command) for one in own.all(obj))
 
-    return PolicyReader(routes((), JobFeatures()), known_of(world), under)
+    return PolicyManifestReader(routes((), JobFeatures()), known_of(world), under)
 
 
 async def asked(world: Scheduled, *, readable: bool = True, plan_seconds: float = 60.0, **spec: Any) -> JSON:

@@ -4,50 +4,26 @@
     tools/browser.py --if-possible    the same, but if that is impossible, print one line and exit with 0
     tools/browser.py --where          print the paths, found or not
 
-A Chromium that is installed is used as it is.  Packages go to `$XDG_CACHE_HOME/kqueue/npm/<name>-<version>/` (default
-`~/.cache`); their archives must have the digests below.
+A Chromium that is installed is used as it is.  The packages of the page's own libraries are fetched, too: a test
+compares the files that are checked in with them.  `tools/npm.py` says where packages are kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+
+from tools.npm import MissingError, NpmPackage, fetch
+from tools.vendor import LIBRARIES
 
 REQUIRE = "KQUEUE_REQUIRE_BROWSER"
 OVERRIDE = "KQUEUE_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PACKAGES = ("chromium", "fonts-dejavu-core")
 APT_SECONDS = 600
-NPM_SECONDS = 120
-
-
-@dataclass(frozen=True, slots=True)
-class NpmPackage:
-    """A package in one version: its archive's SHA-512 in base64, and the file in it that its users need."""
-
-    name: str
-    version: str
-    sha512: str
-    file: str
-
-    def folder(self) -> Path:
-        """Return where it is unpacked, or would be."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cache / "kqueue" / "npm" / f"{self.name}-{self.version}"
-
-    def path(self) -> Path:
-        """Return where its file is, or would be."""
-        return self.folder() / "package" / self.file
-
 
 AXE = NpmPackage(
     "axe-core",
@@ -63,11 +39,7 @@ TYPESCRIPT = NpmPackage(
     "lib/tsc.js",
 )
 """The checker of the types in the page's modules."""
-NPM_PACKAGES = (AXE, TYPESCRIPT)
-
-
-class MissingError(Exception):
-    """Something cannot be had here; the text is one sentence with the cause and the remedy."""
+NPM_PACKAGES = (AXE, TYPESCRIPT, *(library.package for library in LIBRARIES))
 
 
 def say(text: str) -> None:
@@ -109,34 +81,6 @@ def install_chromium() -> None:
         done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=APT_SECONDS, check=False)
         if done.returncode:
             raise MissingError(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
-
-
-def fetch(package: NpmPackage) -> None:
-    """Fetch a package through npm, and rename it into place.
-
-    Raises:
-        MissingError: there is no npm, the registry does not answer, or the archive has another digest.
-    """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise MissingError(f"install npm, which fetches {package.name}")
-    wanted = f"{package.name}@{package.version}"
-    package.folder().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=package.folder().parent) as scratch:
-        command = [npm, "pack", wanted, "--silent"]
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=NPM_SECONDS, check=False)
-        archives = list(Path(scratch).glob("*.tgz"))
-        if done.returncode or len(archives) != 1:
-            raise MissingError(f"npm pack {wanted} failed: {done.stderr.strip()[-300:]}")
-        digest = base64.b64encode(hashlib.sha512(archives[0].read_bytes()).digest()).decode()
-        if digest != package.sha512:
-            raise MissingError(f"the archive of {wanted} has the digest {digest}, not {package.sha512}")
-        new = Path(scratch) / "new"
-        with tarfile.open(archives[0]) as archive:
-            archive.extractall(new, filter="data")
-        if not package.path().exists():
-            shutil.rmtree(package.folder(), ignore_errors=True)
-            new.rename(package.folder())
 
 
 def get() -> None:

@@ -8,7 +8,7 @@ nodes and the usage, not on the order of events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kqueue.core.assignment import TopologyAssignment
@@ -116,6 +116,10 @@ class BoundPods:
     def nodes(self) -> list[str]:
         """Return the nodes with pods that name a Workload."""
         return list(self._on_node)
+
+    def workloads_on(self, node: str) -> Collection[str]:
+        """Return the names of the Workloads that pods on the node name."""
+        return self._on_node.get(node, ())
 
     def charged_on(self, node: str) -> Iterator[Mapping[str, int]]:
         """Return the amounts charged to the node, Workload by Workload."""

@@ -125,6 +125,10 @@ class NodeLedger:
         left = {before.node} if before is not None and not before.workload and _frees(before, facts) else set()
         return left | self._freed
 
+    def workloads_on(self, node: str) -> Collection[str]:
+        """Return the names of the Workloads that bound pods of the node name; any user may write such a name."""
+        return self._bound.workloads_on(node)
+
     def _charge_pods(self, node: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """Charge a node for the part of the requests of pods that exceeds the usage of the Workloads that the pods
         name.

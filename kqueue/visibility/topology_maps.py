@@ -77,7 +77,7 @@ class TopologyMaps:
         resource = wanted or _main_resource(amounts)
         nothing = np.zeros(len(tree), dtype=np.int64)
         total, others, held, free = amounts.columns.get(resource, (nothing,) * 4)
-        holder, holders = await self._holders(name, tree, asked, pace)
+        holder, unbound, holders = await self._holders(name, tree, asked, pace)
         return {
             "name": name,
             "resource": resource,
@@ -92,6 +92,7 @@ class TopologyMaps:
                 "held": held.tolist(),
                 "free": free.tolist(),
                 "holder": holder,
+                "unbound": unbound,
             },
             "holders": holders,
             "leftOut": self._left_out(name),
@@ -99,9 +100,9 @@ class TopologyMaps:
 
     async def _holders(
         self, flavor: str, tree: Tree, asked: AuthorizedQuestion, pace: RequestPace
-    ) -> tuple[list[int], list[JSON]]:
-        """Return per leaf the index of the workload with most pods there (-1: none), and these workloads: with names
-        where the user may read them.
+    ) -> tuple[list[int], list[int], list[JSON]]:
+        """Return per leaf the index of the workload with most pods there (-1: none), and 1 where none of its pods is
+        bound there yet; then these workloads: with names where the user may read them.
         """
         most, of_leaf = [0] * len(tree), [_NOBODY] * len(tree)
         found: list[Holding] = []
@@ -116,6 +117,10 @@ class TopologyMaps:
                     most[leaf], of_leaf[leaf] = pods, len(found)
             found.append(holding)
         await pace.step()
+        unbound = [
+            int(index != _NOBODY and self._is_unbound(found[index], tree, leaf)) for leaf, index in enumerate(of_leaf)
+        ]
+        await pace.step()
         used = sorted({index for index in of_leaf if index != _NOBODY})
         numbers = {index: number for number, index in enumerate(used)}
         everywhere = await asked.reads("")
@@ -125,7 +130,12 @@ class TopologyMaps:
             if namespace not in readable:
                 readable[namespace] = everywhere or await asked.reads(namespace)
         holders = [_holder(found[index], readable) for index in used]
-        return [numbers.get(index, _NOBODY) for index in of_leaf], holders
+        return [numbers.get(index, _NOBODY) for index in of_leaf], unbound, holders
+
+    def _is_unbound(self, holding: Holding, tree: Tree, leaf: int) -> bool:
+        """Whether no pod of the workload is bound to a node of the leaf."""
+        name = holding.pods_of or holding.key
+        return not any(name in self._cache.ledger.workloads_on(node.name) for node in tree.leaves[leaf].nodes)
 
     def _left_out(self, flavor: str) -> list[JSON]:
         """Return the nodes that get no pods, with the cause and the domains that their labels name."""

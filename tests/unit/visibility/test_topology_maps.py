@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.clock import SystemClock
+from kqueue.core.topology import PodFacts
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.visibility.topology_maps import TopologyMaps
 from tests.unit.visibility.worlds import BLOCK, GPU, RACK, Place, asked, hosts, node
@@ -54,6 +55,18 @@ async def test_the_workload_with_most_pods_holds_a_host() -> None:
         {"workload": "ns/a", "clusterQueue": "team"},
         {"workload": "ns/b", "clusterQueue": "team"},
     ]
+
+
+async def test_a_host_waits_for_its_pods_until_one_is_bound() -> None:
+    """Pods of other workloads, and pods elsewhere, do not count."""
+    place = Place()
+    place.hold("a", "b0-r0-h0", "b0-r0-h1")
+    for name, host in (("ns/a", "b0-r0-h1"), ("ns/b", "b0-r0-h0")):
+        place.cache.held.on_pod(f"{name}-0", PodFacts(node=host, requests=((GPU, 8),), workload=name))
+
+    flavor = await told(place)
+
+    assert flavor["leaves"]["unbound"] == [1, *[0] * 7]
 
 
 async def test_workloads_of_other_tenants_have_no_name() -> None:

@@ -43,8 +43,9 @@ async def _serve(port: int, browser: bool, reach: ReachFlags) -> None:
     from kqueue.page.views import ClusterViews
 
     async with reach.session() as session:
-        views = ClusterViews(session.client, _lines)
-        server = PageServer(views, clock=SystemClock())
+        clock = SystemClock()
+        views = ClusterViews(session.client, _lines, what_if_lines=_what_if_lines, clock=clock)
+        server = PageServer(views, clock=clock)
         async with server.listening(port):
             await _show(server, browser)
             await asyncio.Event().wait()
@@ -55,6 +56,14 @@ def _lines(explanation: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
     from kqueue.cli.explain_page import page
 
     for line in page(explanation):
+        yield line.text, line.depth, line.style
+
+
+def _what_if_lines(answer: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Yield the lines of `kqueue what-if`, as above."""
+    from kqueue.cli.what_if_page import what_if_page
+
+    for line in what_if_page(answer):
         yield line.text, line.depth, line.style
 
 

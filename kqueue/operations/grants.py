@@ -70,6 +70,10 @@ SUMMARIES = RequiredGrant(
     resources=_ours("queuesummaries", "topologysummaries", "topologymaps"),
 )
 """For `kqueue top`, `kqueue topology` and `kqueue dashboard`."""
+START_TIMES = RequiredGrant(role="kqueue-starttimes-viewer-role", verbs=("list",), resources=_ours("starttimes"))
+"""For the start times of all namespaces."""
+WHAT_IFS = RequiredGrant(role="kqueue-whatifs-role", verbs=("create",), resources=_ours("whatifs"))
+"""For questions of `kqueue dashboard` about changes."""
 NODE_LABELS = RequiredGrant(
     role="kqueue-node-labels-viewer-role",
     verbs=("get", "list"),

@@ -20,9 +20,11 @@ from aiohttp import web
 
 from kqueue.clock import Clock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
-from kqueue.errors import ApiError, ConfigError, KqueueError
-from kqueue.page.feeds import Feed
-from kqueue.page.views import ClusterViews, map_change
+from kqueue.errors import ConfigError
+from kqueue.page.feeds import Change, Feed
+from kqueue.page.questions import answered, is_posted, question
+from kqueue.page.trends import trends_change
+from kqueue.page.views import TREND_SECONDS, ClusterViews, map_change
 
 STATIC = Path(__file__).with_name("static")
 LOOPBACK: Final = "127.0.0.1"
@@ -36,7 +38,11 @@ _STOP_SECONDS = 1.0
 _REMEDY = "open the address that kqueue dashboard printed"
 _BEAT_SECONDS = 15.0
 """Seconds between comments in a silent stream, by which both sides notice a lost connection."""
-_SECONDS = {"queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0}
+_SECONDS = {
+    "queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0, "starts": 30.0, "trends": TREND_SECONDS
+}  # fmt: skip
+_CHANGES: dict[str, Change] = {"map": map_change, "trends": trends_change}
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -59,7 +65,9 @@ class PageServer:
         self._key = secrets.token_urlsafe(24)
         self._feeds: dict[str, Feed] = {}
         self._connections = Connections(self._answer, clock=clock, bounds=bounds, context=lambda: None)
-        self._files = {f"/static/{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.*") if file.is_file()}
+        self._files = {
+            f"/static/{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.*") if file.suffix in _KINDS
+        }
         self.streams = 0
         """The number of open streams of events."""
 
@@ -104,9 +112,10 @@ class PageServer:
 
     def _refused(self, request: web.BaseRequest) -> web.StreamResponse | None:
         """Return the answer to a request of another site or of another user; None: it is the page's user."""
-        if request.host not in (f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"):
+        hosts = (f"{LOOPBACK}:{self.port}", f"localhost:{self.port}")
+        if request.host not in hosts:
             return _refusal(421, "this server does not serve the host of the request")
-        if request.method != "GET":
+        if request.method != "GET" and not is_posted(request, hosts):
             return _refusal(405, "the page only reads")
         if request.path == "/" and _KEY in request.query:
             if not self._is_key(request.query[_KEY]):
@@ -128,18 +137,11 @@ class PageServer:
             return _file(self._files[path])
         if path == "/api/events":
             return await self._events(request)
-        match path.split("/"):
-            case ["", "api", "explanations", namespace, name] if namespace and name:
-                return await self._explanation(namespace, name)
+        ask = question(self._views, request)
+        if ask is not None:
+            answer, status = await answered(ask)
+            return _json(answer, status=status)
         return _refusal(404, "there is no such page")
-
-    async def _explanation(self, namespace: str, name: str) -> web.StreamResponse:
-        try:
-            return _json(await self._views.explanation(namespace, name))
-        except ApiError as e:
-            return _json({"error": str(e), "reason": e.reason}, status=e.status or 502)
-        except KqueueError as e:
-            return _json({"error": str(e), "reason": ""}, status=502)
 
     # --- events
 
@@ -147,7 +149,9 @@ class PageServer:
         """Send the versions of some feeds (`?feed=queues&feed=map/NAME`) until the reader goes."""
         wanted = list(dict.fromkeys(request.query.getall("feed", [])))
         if not 1 <= len(wanted) <= _MOST_FEEDS or not all(_is_feed(feed) for feed in wanted):
-            return _refusal(400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, map/NAME")
+            return _refusal(
+                400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, starts, trends, map/NAME"
+            )
         stream = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
         sender = _Sender(stream)
         self.streams += 1
@@ -157,6 +161,7 @@ class PageServer:
                 for feed in wanted:
                     group.create_task(self._follow(feed, sender), name=f"events of {feed}")
                 group.create_task(self._beat(sender), name="beat")
+                group.create_task(self._remember(), name="trends")
         except* ConnectionError:  # the reader has gone, or was cut because it read nothing
             pass
         finally:
@@ -167,6 +172,12 @@ class PageServer:
         async with aclosing(self._feed(name).versions()) as versions:
             async for version in versions:
                 await sender.send(name, version)
+
+    async def _remember(self) -> None:
+        """Read the trends without sending them: they are remembered while any page is open, whatever it shows."""
+        async with aclosing(self._feed("trends").versions()) as versions:
+            async for _ in versions:
+                pass
 
     async def _beat(self, sender: _Sender) -> None:
         while True:
@@ -183,7 +194,7 @@ class PageServer:
                 lambda: self._views.one(name),
                 clock=self._clock,
                 seconds=_SECONDS[kind],
-                change=map_change if kind == "map" else None,
+                change=_CHANGES.get(kind),
             )
         return feed
 
@@ -226,8 +237,7 @@ def _json(answer: Any, *, status: int = 200) -> web.Response:
 
 def _file(path: Path) -> web.Response:
     """Return a file of the page; the folder has no others, and they are small."""
-    kind = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}[path.suffix]
-    return web.Response(body=path.read_bytes(), content_type=kind, charset="utf-8", headers=_HEADERS)
+    return web.Response(body=path.read_bytes(), content_type=_KINDS[path.suffix], charset="utf-8", headers=_HEADERS)
 
 
 def _refusal(status: int, why: str) -> web.Response:

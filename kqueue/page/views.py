@@ -6,27 +6,45 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
+from kqueue.api.wire import what_if
+from kqueue.clock import Clock
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.errors import NotFoundError
+from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.kube.conditions import condition, is_true
-from kqueue.operations.grants import SUMMARIES, needs
-from kqueue.operations.questions import ask, path
+from kqueue.operations.grants import START_TIMES, SUMMARIES, WHAT_IFS, needs, workloads_in
+from kqueue.operations.questions import ask, path, post
+from kqueue.page.life import life
+from kqueue.page.trends import Trends
 from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
 
 JSON = dict[str, Any]
 Line = tuple[str, int, str]
 """A line of an explanation: text, depth of its indentation, style."""
 MOST_WORKLOADS = 20_000
 """Workloads in one answer; the answer leaves out the newest beyond it, and has their number."""
+TREND_SECONDS = 10.0
+"""Seconds between two points of the trends."""
 _API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
+_EVENTS = ResourceType("", "v1", "events", "Event")
+_MAPS_AFTER, _MOST_MAPS = 60, 4
+"""Seconds after which the maps are read again for trends, and the limit of Topologies whose maps are read."""
 
 
 class ClusterViews:
     """The views of one cluster, for one user."""
 
-    def __init__(self, client: Client, lines: Callable[[JSON], Iterable[Line]]) -> None:
-        """`lines` puts an Explanation into the lines of the command `kqueue explain`."""
-        self._client, self._lines = client, lines
+    def __init__(
+        self,
+        client: Client,
+        lines: Callable[[JSON], Iterable[Line]],
+        *,
+        what_if_lines: Callable[[JSON], Iterable[Line]],
+        clock: Clock,
+    ) -> None:
+        """Take what puts an Explanation and a WhatIf into the lines of the commands `kqueue explain` and `what-if`."""
+        self._client, self._lines, self._what_if_lines, self._clock = client, lines, what_if_lines, clock
+        self._trends, self._maps_at = Trends(), -_MAPS_AFTER
 
     async def queues(self) -> JSON:
         """Return the ClusterQueues and Cohorts: QueueSummaryList.
@@ -64,9 +82,61 @@ class ClusterViews:
         left = max(0, len(found) - MOST_WORKLOADS)
         return {"items": [workload_row(obj) for obj in found[:MOST_WORKLOADS]], "left": left}
 
+    async def start_times(self) -> JSON:
+        """Return when the waiting workloads start: StartTimeList.
+
+        Raises:
+            ApiError: the user has no right to the start times of all namespaces, or the API server does not answer.
+        """
+        with needs(START_TIMES):
+            return await ask(self._client, path(*_API, "starttimes"))
+
+    async def trends(self) -> JSON:
+        """Add a point to the trends, and return them.  Maps are read once a minute only.
+
+        Raises:
+            ApiError: the user has no right to queues, or the API server does not answer.
+        """
+        now = int(self._clock.now().timestamp())
+        queues, maps = await self.queues(), dict[str, JSON]()
+        if now - self._maps_at >= _MAPS_AFTER:
+            self._maps_at = now
+            topologies = (await self.topologies())["items"][:_MOST_MAPS]
+            for name in [topology["metadata"]["name"] for topology in topologies]:
+                maps[name] = await self.topology_map(name)
+        self._trends.add(now, queues, maps)
+        return self._trends.answer()
+
+    async def life(self, namespace: str, name: str) -> JSON:
+        """Return a Workload's moments and states; without its events, and `problem`, where the user may not read them.
+
+        Raises:
+            NotFoundError: there is no such Workload.
+            ApiError: the user has no right to it, or the API server does not answer.
+        """
+        with needs(workloads_in(namespace)):
+            obj = await self._client.get_json(WORKLOADS, name, namespace)
+        selector = f"involvedObject.kind={names.WORKLOAD_KIND},involvedObject.name={name}"
+        try:
+            events = await self._client.list_json(_EVENTS, namespace, field_selector=selector)
+        except ForbiddenError as e:
+            return {**life(obj, ()), "problem": f"events are not shown: {e}"}
+        return life(obj, events)
+
+    async def what_if(self, spec: JSON) -> JSON:
+        """Return the answer to a question about changes, which writes nothing, and its lines for people.
+
+        Raises:
+            ApiError: the question is wrong, the user has no right to ask it, or the API server does not answer.
+        """
+        with needs(WHAT_IFS):
+            found = await post(self._client, what_if.PLURAL, what_if.KIND, {"spec": spec})
+        return {"whatIf": found, "lines": list(self._what_if_lines(found))}
+
     async def one(self, feed: str) -> JSON:
-        """Return the answer behind a feed (`queues`, `topologies`, `workloads`, `map/NAME`), without the time at which
-        it was made, so that equal states are equal answers.
+        """Return the answer behind a feed (`queues`, `topologies`, `workloads`, `starts`, `trends`, `map/NAME`).
+
+        It is without the time at which it was made, so that equal states are equal answers.
 
         Raises:
             NotFoundError: there is no such feed.
@@ -85,6 +155,10 @@ class ClusterViews:
                 return await self.topologies()
             case "workloads", False:
                 return await self.workloads()
+            case "starts", False:
+                return await self.start_times()
+            case "trends", False:
+                return await self.trends()
             case "map", True:
                 return await self.topology_map(name)
         raise NotFoundError(f"the page has no view {feed!r}")

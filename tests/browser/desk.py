@@ -24,6 +24,10 @@ class Answers:
     def __init__(self) -> None:
         self.feeds: dict[str, JSON] = {}
         self.explanations: dict[str, JSON] = {}
+        self.lives: dict[str, JSON] = {}
+        self.questions: list[JSON] = []
+        self.what_if_lines: list[Any] = []
+        """The lines of the answer to each question about changes."""
 
     async def one(self, feed: str) -> JSON:
         """Return the answer of a feed."""
@@ -36,6 +40,17 @@ class Answers:
         if f"{namespace}/{name}" not in self.explanations:
             raise NotFoundError(f"Workload {name} not found", status=404, reason="NotFound")
         return self.explanations[f"{namespace}/{name}"]
+
+    async def life(self, namespace: str, name: str) -> JSON:
+        """Return the life of a Workload."""
+        if f"{namespace}/{name}" not in self.lives:
+            raise NotFoundError(f"Workload {name} not found", status=404, reason="NotFound")
+        return self.lives[f"{namespace}/{name}"]
+
+    async def what_if(self, spec: JSON) -> JSON:
+        """Remember the question, and return the answer to all questions."""
+        self.questions.append(spec)
+        return {"lines": self.what_if_lines}
 
 
 class Desk:

@@ -41,6 +41,14 @@ class Cluster:
             raise NotFoundError(f"{namespace}/{name} not found", status=404, reason="NotFound")
         return {"lines": [["waits", 0, ""]]}
 
+    async def life(self, namespace: str, name: str) -> JSON:
+        """Return a life that names its Workload."""
+        return {"of": f"{namespace}/{name}"}
+
+    async def what_if(self, spec: JSON) -> JSON:
+        """Answer with the question."""
+        return {"asked": spec}
+
 
 @asynccontextmanager
 async def served(**settings: Any) -> AsyncIterator[tuple[PageServer, Cluster, aiohttp.ClientSession]]:
@@ -91,7 +99,16 @@ async def test_scripts_and_frames_of_others_are_kept_out() -> None:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/nothing.js", "/other"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/vendor/uplot/LICENSE",
+        "/static/../server.py",
+        "/static/%2e%2e/server.py",
+        "/static/nothing.js",
+        "/other",
+    ],
+)
 async def test_no_other_file_is_served(path: str) -> None:
     """Neither from outside the folder, nor one that does not exist."""
     async with served() as (server, _, browser):
@@ -115,6 +132,80 @@ async def test_nothing_is_written_through_the_page() -> None:
         await entered(server, browser)
         async with browser.post("/api/explanations/ns/known", data=b"{}") as answer:
             assert answer.status == 405
+
+
+OWN = "http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("origin", "kind", "path", "status"),
+    [
+        pytest.param(OWN, "application/json", "/api/whatifs", 200, id="the page itself"),
+        pytest.param(OWN, "application/json; charset=utf-8", "/api/whatifs", 200, id="with a charset"),
+        pytest.param("", "application/json", "/api/whatifs", 405, id="no browser"),
+        pytest.param("http://127.0.0.1:1", "application/json", "/api/whatifs", 405, id="another port of this machine"),
+        pytest.param("http://evil.example", "application/json", "/api/whatifs", 405, id="another site"),
+        pytest.param("null", "application/json", "/api/whatifs", 405, id="a frame without an origin"),
+        pytest.param(OWN, "text/plain", "/api/whatifs", 405, id="a form"),
+        pytest.param(OWN, "application/json", "/api/explanations/ns/known", 405, id="another path"),
+    ],
+)
+async def test_questions_are_posted_by_the_page_alone(origin: str, kind: str, path: str, status: int) -> None:
+    """The browser sends the cookie to other ports of the same host, too."""
+    async with served() as (server, _, browser):
+        await entered(server, browser)
+        headers = (
+            {"Origin": origin.format(port=server.port), "Content-Type": kind} if origin else {"Content-Type": kind}
+        )
+        async with browser.post(path, data=b'{"drains": ["b0"]}', headers=headers) as answer:
+            assert answer.status == status
+            assert status != 200 or await answer.json() == {"asked": {"drains": ["b0"]}}
+
+
+async def test_a_question_needs_the_key() -> None:
+    """Even with the right origin."""
+    async with served() as (server, _, browser):
+        headers = {"Origin": OWN.format(port=server.port), "Content-Type": "application/json"}
+        async with browser.post("/api/whatifs", data=b"{}", headers=headers) as answer:
+            assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "send an object with changes"),
+        (b"{", "the question cannot be read"),
+        (b"\xff", "the question cannot be read"),
+        (b"[" * 5_000, "the question cannot be read"),
+        (b'"' + b"x" * 20_000, "at most 16384 bytes of a question are read"),
+    ],
+)
+async def test_odd_questions_are_refused_with_the_cause(body: bytes, message: str) -> None:
+    """Before the cluster is asked."""
+    async with served() as (server, _, browser):
+        await entered(server, browser)
+        headers = {"Origin": OWN.format(port=server.port), "Content-Type": "application/json"}
+        async with browser.post("/api/whatifs", data=body, headers=headers) as answer:
+            assert answer.status == 400
+            assert message in (await answer.json())["error"]
+
+
+async def test_trends_are_remembered_while_a_page_is_open() -> None:
+    """Whatever view it shows; they are not sent to it."""
+    async with served() as (server, cluster, browser):
+        await entered(server, browser)
+        async with asyncio.timeout(LIMIT), browser.get("/api/events?feed=queues") as answer:
+            while "trends" not in cluster.asked:
+                await asyncio.sleep(0.01)
+            assert (await answer.content.readline()).strip() == b"event: queues"
+
+
+async def test_a_life_is_answered() -> None:
+    """As explanations are."""
+    async with served() as (server, _, browser):
+        await entered(server, browser)
+        async with browser.get("/api/lives/ns/a") as answer:
+            assert await answer.json() == {"of": "ns/a"}
 
 
 async def test_an_event_has_the_name_of_its_feed() -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
-from kqueue.page.views import map_change, workload_row
+from kqueue.clock import FakeClock
+from kqueue.errors import ForbiddenError
+from kqueue.page.views import ClusterViews, map_change, workload_row
+from kqueue.runtime.client import Client
+from tests.browser.answers import queues, topology_list
+from tests.browser.answers import topology_map as whole_map
 
 JSON = dict[str, Any]
 
@@ -119,3 +125,87 @@ def test_other_hosts_and_large_changes_are_sent_whole() -> None:
 
     assert map_change(before, topology_map(hosts=9)) is None
     assert map_change(before, many) is None
+
+
+class Cluster:
+    """An API server that remembers questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.forbidden = ""
+        """Requests that begin with it are refused."""
+
+    def _take(self, question: str) -> None:
+        self.asked.append(question)
+        if self.forbidden and question.startswith(self.forbidden):
+            raise ForbiddenError(f'{question} is forbidden: User "ann" cannot do it', status=403, reason="Forbidden")
+
+    async def get_path(self, path: str, params: Mapping[str, str] | None = None, **_: Any) -> JSON:
+        """Return an answer of the visibility API."""
+        self._take(view := path.split("/v1alpha1/")[1])
+        return {"queuesummaries": queues(), "topologysummaries": topology_list("dc")}.get(view, whole_map())
+
+    async def get_json(self, resource: Any, name: str, namespace: str) -> JSON:
+        """Return an object."""
+        self._take(f"{resource.plural} {namespace}/{name}")
+        return {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
+
+    async def list_json(self, resource: Any, namespace: str, *, field_selector: str) -> list[JSON]:
+        """Return one event."""
+        self._take(f"{resource.plural} {namespace} {field_selector}")
+        return [{"reason": "Pending", "eventTime": "2026-01-01T00:00:01.000000Z"}]
+
+    async def create(self, resource: Any, body: JSON, namespace: str | None) -> JSON:
+        """Answer a question with its spec."""
+        self._take(f"create {resource.plural} {namespace}")
+        return {"was": body["spec"]}
+
+
+def views_of(cluster: Cluster, clock: FakeClock) -> ClusterViews:
+    return ClusterViews(
+        cast("Client", cluster), lambda _: (), what_if_lines=lambda found: [(str(found), 0, "")], clock=clock
+    )
+
+
+async def test_trends_read_queues_each_time_and_maps_once_a_minute() -> None:
+    """A map of 20,000 hosts is the costliest answer."""
+    cluster, clock = Cluster(), FakeClock()
+    views = views_of(cluster, clock)
+
+    for _ in range(7):
+        found = await views.one("trends")
+        await clock.advance(10)
+
+    assert [cluster.asked.count(view) for view in ("queuesummaries", "topologymaps/dc")] == [7, 2]
+    assert len(found["time"]) == 7
+    (broken,) = (one["values"] for one in found["series"] if one["of"] == "fragmentation")
+    assert [value is not None for value in broken] == [True, *[False] * 5, True]
+
+
+async def test_a_life_without_the_right_to_events_says_so() -> None:
+    """The conditions are shown all the same."""
+    cluster = Cluster()
+    views = views_of(cluster, FakeClock())
+    assert [one["what"] for one in (await views.life("ns", "a"))["moments"]] == ["Created", "Pending"]
+    assert cluster.asked == [
+        "workloads ns/a",
+        "events ns involvedObject.kind=Workload,involvedObject.name=a",
+    ]
+    cluster.forbidden = "events"
+
+    found = await views.life("ns", "a")
+
+    assert [one["what"] for one in found["moments"]] == ["Created"]
+    assert "events are not shown: events ns" in found["problem"]
+
+
+async def test_a_what_if_is_asked_with_the_rights_of_the_user() -> None:
+    """A refusal names the role."""
+    cluster = Cluster()
+    views = views_of(cluster, FakeClock())
+    spec = {"drains": ["b0"]}
+    assert (await views.what_if(spec))["lines"] == [(str({"was": spec}), 0, "")]
+    cluster.forbidden = "create whatifs"
+
+    with pytest.raises(ForbiddenError, match="kubectl create clusterrolebinding kqueue-whatifs-ann"):
+        await views.what_if(spec)

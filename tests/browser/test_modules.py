@@ -14,8 +14,18 @@ from tests.browser.desk import Desk
 from tools import browser as needed
 
 pytestmark = pytest.mark.browser
-STRICT = ("--noEmit", "--allowJs", "--checkJs", "--strict", "--moduleResolution", "bundler", "--module", "es2022")
-LIBRARIES = ("--target", "es2022", "--lib", "es2022,dom,dom.iterable")
+STRICT = (
+    "--noEmit",
+    "--allowJs",
+    "--checkJs",
+    "--strict",
+    "--moduleResolution",
+    "bundler",
+    "--module",
+    "es2022",
+    "--skipLibCheck",
+)
+LIBRARIES = ("--target", "es2023", "--lib", "es2023,dom,dom.iterable")
 
 
 def test_types_hold() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.answers import GPU, queues, topology_list, topology_map, workload
+from tests.browser.answers import GPU, life, queues, start, starts, topology_list, topology_map, trends, workload
 from tests.browser.desk import Desk
 from tools import browser as needed
 
 pytestmark = pytest.mark.browser
 
+SHOWN = {"#/starts": "svg.span", "#/trends": ".u-wrap", "#/workload/ns/job-b": "svg.life"}
+"""What a view has when it is drawn, beside any element."""
 HOSTILE = '<img src=x onerror="document.title=1">\u202e\u0007{{1}}'
 
 
@@ -25,6 +27,9 @@ def filled(desk: Desk) -> None:
     answers.feeds["map/dc"] = answers.feeds["map/other"] = topology_map()
     lines = [["Workload ns/job-b: Pending", 0, "bold"], ["it waits", 1, ""]]
     answers.explanations["ns/job-b"] = {"lines": lines}
+    answers.lives["ns/job-b"] = life()
+    answers.feeds["starts"] = starts(start("job-b", 60, 600), start("job-c", None, message="not in sight"))
+    answers.feeds["trends"] = trends()
 
 
 def test_queues_are_a_tree_with_what_is_borrowed(desk: Desk, page: Page) -> None:
@@ -85,7 +90,7 @@ def test_a_host_is_picked_by_mouse_and_by_keys(desk: Desk, page: Page) -> None:
     canvas = page.get_by_role("img", name="Map of flavor gpu")
     expect(canvas).to_be_visible()
 
-    canvas.click(position={"x": 6, "y": 22})
+    canvas.click(position={"x": 26, "y": 6})
     picked = page.locator(".picked")
     expect(picked).to_contain_text("b0/r0/b0-r0-h0")
     expect(picked).to_contain_text(f"{GPU}: 0 free, 8 held, 0 foreign, 8 total")
@@ -106,7 +111,7 @@ def test_the_map_shows_states_by_place_and_colour(desk: Desk, page: Page) -> Non
           const canvas = document.querySelector('canvas[role=img]');
           const pen = canvas.getContext('2d');
           const at = (x, y) => [...pen.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].join();
-          const cell = 22, left = 1, top = 17;
+          const cell = 22, left = 21, top = 1;
           return [0, 1, 2].map((n) => [at(left + n * cell + 10, top + 2), at(left + n * cell + 10, top + 18)]);
         }"""
     )
@@ -140,15 +145,32 @@ def test_names_are_never_markup(desk: Desk, page: Page) -> None:
     changed["flavors"][0]["holders"] = [{"workload": f"ns/{HOSTILE}", "clusterQueue": HOSTILE}]
     desk.answers.feeds["map/dc"] = changed
     desk.answers.explanations["ns/x"] = {"lines": [[HOSTILE, 0, "bold"]]}
+    desk.answers.lives["ns/x"] = {
+        **life(),
+        "moments": [{"time": HOSTILE, "what": HOSTILE, "message": HOSTILE, "kind": ""}],
+    }
+    desk.answers.feeds["starts"] = starts(
+        start(HOSTILE, 60, 600, domains=[{"domain": [HOSTILE], "pods": 1}], after={"workloads": [HOSTILE], "others": 0})
+    )
+    curves = trends()
+    curves["series"][0]["name"] = HOSTILE
+    desk.answers.feeds["trends"] = curves
+    desk.answers.what_if_lines = [[HOSTILE, 0, "bold"]]
 
     desk.open(page, "#/workloads")
     expect(page.locator("tbody tr")).to_contain_text("\\u202e\\u0007")
     page.get_by_role("link", name="ns/").click()
     expect(page.locator(".lines")).to_contain_text("onerror")
+    expect(page.get_by_role("cell", name="onerror").first).to_be_visible()
+    for key in "45":
+        page.keyboard.press(key)
+        expect(page.locator("main")).to_contain_text("\\u202e\\u0007")
     page.keyboard.press("2")
     expect(page.get_by_role("img", name="Map of flavor gpu")).to_be_visible()
-    page.locator("canvas[role=img]").click(position={"x": 6, "y": 22})
+    page.locator("canvas[role=img]").click(position={"x": 26, "y": 6})
     expect(page.locator(".picked")).to_contain_text("onerror")
+    page.get_by_role("button", name="What if b0/r0/").click()
+    expect(page.get_by_role("dialog")).to_contain_text("onerror")
 
     assert page.locator("img").count() == 0
     assert page.title() != "1"
@@ -162,9 +184,12 @@ def test_rules_of_accessibility_hold(desk: Desk, page: Page, theme: str) -> None
     desk.open(page)
     page.evaluate(needed.AXE.path().read_text())
 
-    for route in ("#/queues", "#/topology/dc", "#/workloads", "#/workload/ns/job-b", "#/nothing"):
+    routes = ("#/queues", "#/topology/dc", "#/workloads", "#/starts", "#/trends", "#/workload/ns/job-b", "#/nothing")
+    for route in (*routes, "#/queues?dialog"):
         page.evaluate(f"location.hash = '{route}'")
-        page.wait_for_selector("main *:not(.quiet)")
+        page.wait_for_selector(SHOWN.get(route, "main *:not(.quiet)"))
+        if "dialog" in route:
+            page.get_by_role("button", name="What if research").click()
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         wrong = [(rule["id"], [node["html"] for node in rule["nodes"][:3]]) for rule in found["violations"]]
         assert wrong == [], route

@@ -24,6 +24,73 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
+ * Make these elements the children of another one; a child that stays is not moved, so it keeps the focus.
+ * @param {HTMLElement} parent
+ * @param {HTMLElement[]} wanted
+ */
+export function replaced(parent, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...parent.children]) if (!kept.has(/** @type {HTMLElement} */ (child))) child.remove();
+  wanted.forEach((child, place) => {
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+  });
+}
+
+/**
+ * Make these elements the children of another one; the new element with the `data-key` of the focused one gets the focus.
+ * @param {HTMLElement} parent
+ * @param {...HTMLElement} children
+ */
+export function redrawn(parent, ...children) {
+  const key = parent.contains(document.activeElement) ? document.activeElement?.getAttribute("data-key") : null;
+  parent.replaceChildren(...children);
+  if (key) /** @type {HTMLElement | null} */ (parent.querySelector(`[data-key="${CSS.escape(key)}"]`))?.focus({ preventScroll: true });
+}
+
+/**
+ * Return the value of a colour of the style, such as `held`.
+ * @param {string} name
+ */
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/**
+ * Return the address of a workload's page.
+ * @param {string} namespace
+ * @param {string} name
+ */
+export function workloadLink(namespace, name) {
+  return `#/workload/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+}
+
+/**
+ * Return an SVG element.
+ * @param {string} tag
+ * @param {Record<string, string | number>} attributes
+ * @param {...(Element | string)} children texts become text nodes
+ */
+export function svg(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children.map((child) => (typeof child === "string" ? shown(child) : child)));
+  return made;
+}
+
+/**
+ * Return the text in which a search looks for all its words.
+ * @param {string} search
+ * @returns {(text: string) => boolean}
+ */
+export function matcher(search) {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  return (text) => {
+    const lower = text.toLowerCase();
+    return words.every((word) => lower.includes(word));
+  };
+}
+
+/**
  * Return a text in which control and direction characters are visible as code points.
  * @param {unknown} text
  */

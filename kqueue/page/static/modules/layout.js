@@ -7,13 +7,15 @@
 /** @typedef {{name: string, reason: string, x: number, y: number}} LeftOutCell */
 /** @typedef {{cell: number, width: number, height: number, x: Float32Array, y: Float32Array, labels: Label[], racks: Box[], leftOut: LeftOutCell[]}} Layout */
 
-const HEAD = 16;
 const GAP = 6;
+const LETTER = 7;
+const MOST_LETTERS = 14;
+const SHAPES = [2, 1, 0.5];
 const CELLS = [22, 18, 15, 13, 11, 9, 8, 7, 6, 5, 4, 3];
 
 /**
- * Return the position of each leaf, with the largest cells for which the map is not higher than `height`, or the
- * smallest cells where no size fits.
+ * Return the position of each leaf, with the largest cells for which the map is not higher than `height`.  Where they would
+ * be too small to read, the map may be twice as high; the smallest cells where no size fits.
  * @param {Json} flavor of a TopologyMap
  * @param {number} width of the map in pixels
  * @param {number} height that the map should not exceed
@@ -21,13 +23,26 @@ const CELLS = [22, 18, 15, 13, 11, 9, 8, 7, 6, 5, 4, 3];
  */
 export function layout(flavor, width, height) {
   const groups = grouped(flavor);
-  /** @type {Layout | null} */
-  let made = null;
-  for (const cell of CELLS) {
-    made = placed(flavor, groups, cell, Math.max(width, 160));
-    if (made.height <= height) break;
+  const wide = Math.max(width, 160);
+  for (const [most, least] of [[height, 6], [2 * height, 4]]) {
+    for (const cell of CELLS.filter((size) => size >= least)) {
+      const made = flattest(flavor, groups, cell, wide);
+      if (made.height <= most) return made;
+    }
   }
-  return /** @type {Layout} */ (made);
+  return flattest(flavor, groups, CELLS[CELLS.length - 1], wide);
+}
+
+/**
+ * Return the map with racks of the shape that makes it the least high.
+ * @param {Json} flavor
+ * @param {[string, [string, number[], Json[]][]][]} groups
+ * @param {number} cell
+ * @param {number} width
+ */
+function flattest(flavor, groups, cell, width) {
+  const made = SHAPES.map((shape) => placed(flavor, groups, cell, width, shape));
+  return made.reduce((best, one) => (one.height < best.height ? one : best));
 }
 
 /**
@@ -62,11 +77,12 @@ export function grouped(flavor) {
 }
 
 /**
- * Return how many cells a row of a rack has: about twice as many as there are rows, with the fewest empty cells.
+ * Return how many cells a row of a rack has: about `shape` times as many as there are rows, with the fewest empty cells.
  * @param {number} cells
+ * @param {number} shape
  */
-export function columnsFor(cells) {
-  const least = Math.max(1, Math.ceil(Math.sqrt(cells * 2)));
+export function columnsFor(cells, shape) {
+  const least = Math.max(1, Math.ceil(Math.sqrt(cells * shape)));
   let best = least;
   for (let columns = least; columns <= least + 3; columns++) {
     if (Math.ceil(cells / columns) * columns < Math.ceil(cells / best) * best) best = columns;
@@ -79,24 +95,27 @@ export function columnsFor(cells) {
  * @param {[string, [string, number[], Json[]][]][]} groups
  * @param {number} cell
  * @param {number} width
+ * @param {number} shape of racks: columns to rows
  * @returns {Layout}
  */
-function placed(flavor, groups, cell, width) {
+function placed(flavor, groups, cell, width, shape) {
   const count = flavor.leaves.name.length;
   /** @type {Layout} */
   const made = { cell, width, height: 0, x: new Float32Array(count), y: new Float32Array(count), labels: [], racks: [], leftOut: [] };
+  const letters = Math.min(MOST_LETTERS, Math.max(...groups.map(([name]) => name.length), 0));
+  const left = letters ? Math.min(letters * LETTER + GAP, width / 4) : 0;
   let top = 0;
   for (const [name, racks] of groups) {
-    if (name) made.labels.push({ name, x: 0, y: top + 11 });
-    let x = 0;
-    let y = top + (name ? HEAD : 0);
+    if (name) made.labels.push({ name: name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}\u2026` : name, x: 0, y: top + 11 });
+    let x = left;
+    let y = top;
     let tallest = 0;
     for (const [rack, leaves, leftOut] of racks) {
       const inside = leaves.length + leftOut.length;
-      const columns = Math.min(columnsFor(inside), Math.max(1, Math.floor((width - 2) / cell)));
+      const columns = Math.min(columnsFor(inside, shape), Math.max(1, Math.floor((width - left - 2) / cell)));
       const box = { name: rack, x, y, width: columns * cell + 2, height: Math.max(1, Math.ceil(inside / columns)) * cell + 2 };
-      if (x > 0 && x + box.width > width) {
-        x = box.x = 0;
+      if (x > left && x + box.width > width) {
+        x = box.x = left;
         y = box.y = y + tallest + GAP;
         tallest = 0;
       }
@@ -112,7 +131,7 @@ function placed(flavor, groups, cell, width) {
       x += box.width + GAP;
       tallest = Math.max(tallest, box.height);
     }
-    top = y + tallest + GAP * 2;
+    top = y + Math.max(tallest, 14) + GAP * 1.5;
   }
   made.height = top;
   return made;

@@ -25,6 +25,23 @@ export function patched(map, change) {
   return map;
 }
 
+/**
+ * Add the new points of trends to the trends.
+ * @param {Answer} trends
+ * @param {Answer} change
+ * @returns {Answer}
+ */
+export function lengthened(trends, change) {
+  trends.left = change.left;
+  trends.time.push(...change.time);
+  trends.time.splice(0, change.dropped);
+  trends.series.forEach((/** @type {Answer} */ one, /** @type {number} */ number) => {
+    one.values.push(...change.values[number]);
+    one.values.splice(0, change.dropped);
+  });
+  return trends;
+}
+
 export class Live {
   /**
    * @param {OnAnswer} onAnswer
@@ -71,7 +88,8 @@ export class Live {
     const data = JSON.parse(text);
     const before = this.answers.get(feed);
     if (data.change && !before) return;
-    const answer = data.change && before ? patched(before, data.change) : data;
+    const merged = feed === "trends" ? lengthened : patched;
+    const answer = data.change && before ? merged(before, data.change) : data;
     this.answers.set(feed, answer);
     this.onAnswer(feed, answer);
     performance.measure(`draw ${feed}`, { start });

@@ -1,26 +1,53 @@
 // @ts-check
-// The page: which view is open, what it follows, and the keys.
+// The page: which view is open, what it follows, and the keys.  A view's module is loaded when the view is opened.
 
 import { el, notice } from "./dom.js";
 import { Live } from "./live.js";
-import { drawQueues } from "./queues.js";
-import { TopologyView } from "./topology.js";
-import { drawWorkload, drawWorkloads } from "./workloads.js";
 
 /** @typedef {{view: string, rest: string[], search: string, host: string}} Route */
+/** @typedef {Map<string, Record<string, any>>} Answers by feed */
+/** @typedef {(change: Partial<Route>) => void} Moved tells the page where its view is now, for the address */
+/** @typedef {{feeds: (answers: Answers, route: Route) => string[], draw: (answers: Answers, route: Route) => void, close?: () => void}} View */
+/** @typedef {(root: HTMLElement, moved: Moved) => View} Maker */
 
-const TABS = /** @type {[string, string][]} */ ([["queues", "Queues"], ["topology", "Topology"], ["workloads", "Workloads"]]);
+/** @type {[string, string, () => Promise<Maker>][]} */
+const TABS = [
+  ["queues", "Queues", async () => (await import("./queues.js")).queuesView],
+  ["topology", "Topology", async () => {
+    const { TopologyView } = await import("./topology.js");
+    return (root, moved) => new TopologyView(root, moved);
+  }],
+  ["workloads", "Workloads", async () => {
+    const { WorkloadsView } = await import("./workloads.js");
+    return (root) => new WorkloadsView(root);
+  }],
+  ["starts", "Starts", async () => {
+    const { StartsView } = await import("./starts.js");
+    return (root) => new StartsView(root);
+  }],
+  ["trends", "Trends", async () => {
+    const { TrendsView } = await import("./trends.js");
+    return (root) => new TrendsView(root);
+  }],
+];
+/** @type {Map<string, () => Promise<Maker>>} */
+const MAKERS = new Map(TABS.map(([name, , load]) => [name, load]));
+MAKERS.set("workload", async () => {
+  const { WorkloadView } = await import("./workload.js");
+  return (root) => new WorkloadView(root);
+});
 
 /** @param {string} id */
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const view = byId("view");
 const search = /** @type {HTMLInputElement} */ (byId("search"));
-const topology = new TopologyView(view);
 const live = new Live(() => draw(), (words, bad) => {
   byId("state").textContent = words;
   byId("state").className = bad ? "bad" : "";
 });
-let asking = new AbortController();
+/** @type {View | null} */
+let open = null;
+let opened = 0;
 
 /**
  * Return the route of an address: `#/view/rest?search=...&host=...`.
@@ -51,37 +78,24 @@ function addressOf({ view: name, rest, search: words, host }) {
 
 let route = routeOf(location.hash);
 
-function topologyName() {
-  return route.rest[0] || live.answers.get("topologies")?.items?.[0]?.metadata.name || "";
-}
-
-/** @returns {string[]} */
-function feeds() {
-  if (route.view === "queues") return ["queues"];
-  if (route.view === "workloads") return ["workloads"];
-  if (route.view === "topology") return topologyName() ? ["topologies", `map/${topologyName()}`] : ["topologies"];
-  return [];
+/** @param {Partial<Route>} change */
+function moved(change) {
+  route = { ...route, ...change };
+  history.replaceState(null, "", addressOf(route));
 }
 
 function draw() {
-  live.follow(feeds());
-  const { answers } = live;
-  if (route.view === "queues") drawQueues(view, answers.get("queues"), search.value);
-  else if (route.view === "workloads") drawWorkloads(view, answers.get("workloads"), search.value);
-  else if (route.view === "topology") {
-    const name = topologyName();
-    topology.draw(answers.get("topologies"), answers.get(`map/${name}`), name, search.value, route.host, (host) => {
-      route = { ...route, host };
-      history.replaceState(null, "", addressOf(route));
-    });
-  }
+  if (!open) return;
+  live.follow(open.feeds(live.answers, route));
+  open.draw(live.answers, route);
 }
 
-function go() {
+/** Open the view of the address anew. */
+async function go() {
+  const turn = ++opened;
   route = routeOf(location.hash);
-  asking.abort();
-  asking = new AbortController();
-  topology.key = "";
+  open?.close?.();
+  open = null;
   view.replaceChildren();
   search.value = route.search;
   for (const tab of byId("tabs").children) {
@@ -90,46 +104,32 @@ function go() {
     else tab.removeAttribute("aria-current");
   }
   document.title = `${TABS.find(([name]) => name === route.view)?.[1] ?? route.rest.join("/")} - kqueue`;
-  draw();
-  if (route.view === "workload" && route.rest.length === 2) follow(route.rest[0], route.rest[1], asking.signal);
-  else if (!TABS.some(([name]) => name === route.view)) view.replaceChildren(notice(`The page has no view ${route.view}.`));
-}
-
-/**
- * Keep the page of a workload fresh until another view is opened.
- * @param {string} namespace
- * @param {string} name
- * @param {AbortSignal} signal
- */
-async function follow(namespace, name, signal) {
-  while (!signal.aborted) {
-    try {
-      await drawWorkload(view, namespace, name, signal);
-    } catch (error) {
-      if (!signal.aborted) view.replaceChildren(notice(`no answer: ${error}`));
-    }
-    await new Promise((resolve) => setTimeout(resolve, 5000));
+  const load = MAKERS.get(route.view);
+  if (!load) {
+    live.follow([]);
+    return void view.replaceChildren(notice(`The page has no view ${route.view}.`));
   }
-}
-
-/** @param {string} theme `light` or `dark` */
-function paint(theme) {
-  document.documentElement.dataset.theme = theme;
-  topology.key = "";
-  draw();
+  try {
+    const make = await load();
+    if (turn !== opened) return; // another view was opened meanwhile
+    open = make(view, moved);
+    draw();
+  } catch (error) {
+    view.replaceChildren(notice(`the view cannot be loaded: ${error}`));
+  }
 }
 
 function otherTheme() {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("theme", theme);
-  paint(theme);
+  document.documentElement.dataset.theme = theme;
+  go();
 }
 
 byId("tabs").append(...TABS.map(([name, title], number) => el("a", { href: `#/${name}`, "data-view": name, title: `Key ${number + 1}` }, title)));
 byId("theme").addEventListener("click", otherTheme);
 search.addEventListener("input", () => {
-  route = { ...route, search: search.value };
-  history.replaceState(null, "", addressOf(route));
+  moved({ search: search.value });
   draw();
 });
 addEventListener("hashchange", go);
@@ -137,7 +137,7 @@ addEventListener("resize", draw);
 addEventListener("keydown", (event) => {
   const writes = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
   if (event.key === "Escape" && document.activeElement === search) search.blur();
-  if (writes || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (writes || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const tab = TABS[Number(event.key) - 1];
   if (tab) location.hash = `#/${tab[0]}`;
   else if (event.key === "/") {

@@ -1,7 +1,8 @@
 // @ts-check
 // The tree of Cohorts and ClusterQueues, with quota and waiting workloads.
 
-import { age, el, notice } from "./dom.js";
+import { askQuota } from "./ask.js";
+import { age, el, notice, redrawn } from "./dom.js";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -89,6 +90,15 @@ function indented(depth) {
 }
 
 /**
+ * @param {string} queue
+ * @param {Json} resource
+ */
+function whatIf(queue, resource) {
+  const label = `What if ${queue} had another quota of ${resource.flavor} ${resource.resource}?`;
+  return el("button", { type: "button", "aria-label": label, "data-key": label, onclick: () => askQuota(queue, resource) }, "What if");
+}
+
+/**
  * @param {Json} queue
  * @param {number} depth
  * @param {number} now
@@ -106,7 +116,7 @@ function queueRows(queue, depth, now) {
         "td",
         { class: "name" },
         first ? indented(depth) : null,
-        first ? el("a", { href: `#/workloads?search=${encodeURIComponent(queue.metadata.name)}` }, queue.metadata.name) : null,
+        first ? el("a", { href: `#/workloads?search=${encodeURIComponent(queue.metadata.name)}`, "data-key": queue.metadata.name }, queue.metadata.name) : null,
         first && state ? el("div", { class: "warn" }, state) : null,
       ),
       el("td", { class: "number" }, first ? queue.pending.active + queue.pending.inadmissible : ""),
@@ -118,6 +128,7 @@ function queueRows(queue, depth, now) {
       el("td", { class: "number" }, resource.nominal ?? ""),
       el("td", { class: "number" }, resource.borrowed ?? ""),
       el("td", { class: "number" }, resource.available ?? ""),
+      el("td", {}, resource.flavor ? whatIf(queue.metadata.name, resource) : null),
     );
   });
 }
@@ -138,7 +149,7 @@ function cohortRows(cohort, depth) {
       el("td", {}, resource.flavor ? bar(resource, resource.quota) : ""),
       el("td", { class: "number" }, resource.reserved ?? ""),
       el("td", { class: "number" }, resource.quota ?? ""),
-      el("td", {}), el("td", {}),
+      el("td", {}), el("td", {}), el("td", {}),
     ),
   );
 }
@@ -157,10 +168,11 @@ export function drawQueues(view, answer, search) {
   const rows = treeRows(answer.cohorts, answer.items).filter(
     ({ cohort, queue }) => !words || (queue?.metadata.name ?? cohort?.name ?? "").toLowerCase().includes(words),
   );
-  const head = [["Queue", ""], ["Waiting", "number"], ["Admitted", "number"], ["Longest wait", "number"], ["Flavor and resource", ""], ["Use", ""], ["Reserved", "number"], ["Quota", "number"], ["Borrowed", "number"], ["Available", "number"]];
+  const head = [["Queue", ""], ["Waiting", "number"], ["Admitted", "number"], ["Longest wait", "number"], ["Flavor and resource", ""], ["Use", ""], ["Reserved", "number"], ["Quota", "number"], ["Borrowed", "number"], ["Available", "number"], ["Question", ""]];
   const body = rows.flatMap(({ depth, cohort, queue }) => (queue ? queueRows(queue, depth, now) : cohortRows(/** @type {Json} */ (cohort), depth)));
   const left = answer.left ? `; ${answer.left} more are not shown` : "";
-  view.replaceChildren(
+  redrawn(
+    view,
     el(
       "table",
       {},
@@ -170,4 +182,13 @@ export function drawQueues(view, answer, search) {
     ),
   );
   if (!answer.items.length) view.append(el("p", { class: "quiet" }, "There is no ClusterQueue."));
+}
+
+/**
+ * Return the view.
+ * @param {HTMLElement} root
+ * @returns {import("./main.js").View}
+ */
+export function queuesView(root) {
+  return { feeds: () => ["queues"], draw: (answers, { search }) => drawQueues(root, answers.get("queues"), search) };
 }

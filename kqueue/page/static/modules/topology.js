@@ -1,23 +1,21 @@
 // @ts-check
 // The heat map of a topology: one cell a host, filled from below by what workloads hold and from above by foreign pods.
 
-import { el, notice, shown } from "./dom.js";
+import { askWhatIf } from "./ask.js";
+import { colour, el, notice, shown, workloadLink } from "./dom.js";
 import { layout } from "./layout.js";
-import { workloadLink } from "./workloads.js";
 
 /** @typedef {Record<string, any>} Json */
+/** @typedef {import("./main.js").Route} Route */
+/** @typedef {import("./main.js").Answers} Answers */
 
 const STATES = /** @type {[string, string][]} */ ([
   ["free", "free"],
   ["held", "held by a workload (filled from below)"],
+  ["reserved", "reserved for a workload, no pod is there yet (striped)"],
   ["foreign", "used by foreign pods (from above)"],
   ["broken", "gets no pods: not ready, cordoned, or without a label (crossed)"],
 ]);
-
-/** @param {string} name */
-function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-}
 
 /**
  * Return an amount for people: cpu is in thousandths, bytes stay numbers.
@@ -46,7 +44,9 @@ class FlavorMap {
     this.canvas = /** @type {HTMLCanvasElement} */ (el("canvas", { tabindex: "0", role: "img" }));
     this.tip = el("div", { class: "tip", hidden: true });
     this.pickedLine = el("p", { class: "picked", "aria-live": "polite" });
-    this.root = el("section", {}, this.title, el("div", { class: "map" }, this.canvas, this.tip), this.pickedLine);
+    this.questions = el("div", { class: "tools" });
+    this.asked = "";
+    this.root = el("section", {}, this.title, el("div", { class: "map" }, this.canvas, this.tip), this.pickedLine, this.questions);
     this.canvas.addEventListener("mousemove", (event) => this.hover(event));
     this.canvas.addEventListener("mouseleave", () => (this.tip.hidden = true));
     this.canvas.addEventListener("click", (event) => this.pick(this.leafAt(event.offsetX, event.offsetY)));
@@ -73,7 +73,8 @@ class FlavorMap {
     this.search = wanted;
     const sum = (/** @type {string} */ column) => flavor.leaves[column].reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
     const part = (/** @type {string} */ column) => words(sum(column), flavor.resource);
-    const summary = `${flavor.leaves.name.length} hosts; ${flavor.resource}: ${part("free")} free, ${part("held")} held and ${part("foreign")} foreign of ${part("total")}; ${flavor.leftOut.length} nodes left out`;
+    const waits = (flavor.leaves.unbound ?? []).reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
+    const summary = `${flavor.leaves.name.length} hosts; ${flavor.resource}: ${part("free")} free, ${part("held")} held and ${part("foreign")} foreign of ${part("total")}; ${waits} reserved and not running; ${flavor.leftOut.length} ${flavor.leftOut.length === 1 ? "node" : "nodes"} left out`;
     this.title.replaceChildren(`Flavor ${shown(flavor.name)} `, el("small", { class: "quiet" }, summary));
     this.canvas.setAttribute("aria-label", `Map of flavor ${flavor.name}: ${summary}. Arrow keys pick a host.`);
     if (changed) this.drawCells(this.pen(), changed);
@@ -134,11 +135,14 @@ class FlavorMap {
   drawCells(pen, leaves) {
     const { flavor, place } = this;
     if (!flavor || !place) return;
-    const { total, held, foreign } = flavor.leaves;
+    const { total, held, foreign, unbound } = flavor.leaves;
     const side = this.side();
+    const lower = (/** @type {number} */ leaf, /** @type {boolean} */ waits) =>
+      Boolean(unbound?.[leaf]) === waits ? between(side, total[leaf], held[leaf], false) : /** @type {[number, number]} */ ([0, 0]);
     const passes = /** @type {[string, (leaf: number) => [number, number]][]} */ ([
       ["free", () => [0, side]],
-      ["held", (leaf) => between(side, total[leaf], held[leaf], false)],
+      ["held", (leaf) => lower(leaf, false)],
+      ["reserved", (leaf) => lower(leaf, true)],
       ["foreign", (leaf) => between(side, total[leaf], foreign[leaf], true)],
     ]);
     for (const [name, span] of passes) {
@@ -147,6 +151,11 @@ class FlavorMap {
         const [from, height] = span(leaf);
         if (height > 0) pen.fillRect(place.x[leaf], place.y[leaf] + from, side, height);
       }
+    }
+    pen.fillStyle = colour("ground");
+    for (const leaf of unbound ? leaves : []) {
+      const [from, height] = lower(leaf, true);
+      for (let y = 2; y < height; y += 4) pen.fillRect(place.x[leaf], place.y[leaf] + from + y, side, 1);
     }
     if (leaves.includes(this.picked)) this.outline(pen, this.picked);
   }
@@ -169,10 +178,14 @@ class FlavorMap {
     const holder = leaves.holder[leaf] < 0 ? null : flavor.holders[leaves.holder[leaf]];
     const amounts = ["free", "held", "foreign", "total"].map((column) => `${words(leaves[column][leaf], flavor.resource)} ${column}`).join(", ");
     const who = holder ? (holder.workload ?? "a workload that you may not read") : "";
-    return `${this.pathOf(leaf)}\n${flavor.resource}: ${amounts}${who ? `\nheld by ${who}` : ""}`;
+    const how = leaves.unbound?.[leaf] ? "reserved, without a pod yet, for" : "held by";
+    return `${this.pathOf(leaf).join("/")}\n${flavor.resource}: ${amounts}${who ? `\n${how} ${who}` : ""}`;
   }
 
-  /** @param {number} leaf */
+  /**
+   * @param {number} leaf
+   * @returns {string[]} its domains, the widest one first, and itself
+   */
   pathOf(leaf) {
     const flavor = /** @type {Json} */ (this.flavor);
     const names = [flavor.leaves.name[leaf]];
@@ -181,7 +194,7 @@ class FlavorMap {
       names.unshift(flavor.domains[level].name[domain]);
       domain = flavor.domains[level].inside[domain];
     }
-    return names.join("/");
+    return names;
   }
 
   /**
@@ -226,10 +239,21 @@ class FlavorMap {
 
   tellPick() {
     const flavor = this.flavor;
-    if (!flavor || this.picked < 0 || this.picked >= flavor.leaves.name.length) return void this.pickedLine.replaceChildren();
+    if (!flavor || this.picked < 0 || this.picked >= flavor.leaves.name.length) {
+      this.asked = "";
+      this.questions.replaceChildren();
+      return void this.pickedLine.replaceChildren();
+    }
     const holder = flavor.holders[flavor.leaves.holder[this.picked]];
     const key = holder?.workload;
     const [namespace, name] = key ? key.split("/") : ["", ""];
+    const path = this.pathOf(this.picked);
+    const domains = path.map((_, level) => path.slice(0, level + 1).join("/"));
+    if (JSON.stringify(domains) !== this.asked) {
+      this.asked = JSON.stringify(domains);
+      const buttons = domains.map((domain) => el("button", { type: "button", onclick: () => askWhatIf(`${domain} is drained`, { drains: [domain] }) }, `What if ${domain} were drained?`));
+      this.questions.replaceChildren(...buttons);
+    }
     this.pickedLine.replaceChildren(shown(this.textOf(this.picked)), key ? " " : "", key ? el("a", { href: workloadLink(namespace, name) }, "why it runs there") : "");
   }
 
@@ -259,23 +283,36 @@ export function between(side, total, share, fromTop) {
 
 /** The view of one topology, with the choice of others. */
 export class TopologyView {
-  /** @param {HTMLElement} view */
-  constructor(view) {
+  /**
+   * @param {HTMLElement} view
+   * @param {import("./main.js").Moved} moved
+   */
+  constructor(view, moved) {
     this.view = view;
+    this.moved = moved;
     /** @type {Map<string, FlavorMap>} */
     this.maps = new Map();
     this.key = "";
   }
 
   /**
-   * @param {Json | undefined} list TopologySummaryList
-   * @param {Json | undefined} map TopologyMap
-   * @param {string} name of the topology; empty: the first one
-   * @param {string} search
-   * @param {string} host to pick; empty: none
-   * @param {(host: string) => void} onPick
+   * @param {Answers} answers
+   * @param {Route} route
    */
-  draw(list, map, name, search, host, onPick) {
+  feeds(answers, route) {
+    const name = nameOf(answers, route);
+    return name ? ["topologies", `map/${name}`] : ["topologies"];
+  }
+
+  /**
+   * @param {Answers} answers
+   * @param {Route} route
+   */
+  draw(answers, route) {
+    const { search, host } = route;
+    const name = nameOf(answers, route);
+    const list = answers.get("topologies");
+    const map = answers.get(`map/${name}`);
     const failed = list?.error ?? map?.error;
     if (failed) {
       this.key = "";
@@ -290,7 +327,7 @@ export class TopologyView {
     const key = JSON.stringify([name, names, map.flavors.map((/** @type {Json} */ flavor) => flavor.name)]);
     if (key !== this.key) {
       this.key = key;
-      this.maps = new Map(map.flavors.map((/** @type {Json} */ flavor) => [flavor.name, new FlavorMap(onPick)]));
+      this.maps = new Map(map.flavors.map((/** @type {Json} */ flavor) => [flavor.name, new FlavorMap((host) => this.moved({ host }))]));
       const choice = el("select", { id: "topology", onchange: (/** @type {Event} */ event) => (location.hash = `#/topology/${encodeURIComponent(/** @type {HTMLSelectElement} */ (event.target).value)}`) },
         ...names.map((/** @type {string} */ one) => el("option", { value: one, selected: one === name }, one)));
       this.view.replaceChildren(
@@ -305,6 +342,16 @@ export class TopologyView {
   }
 }
 
+/**
+ * Return the Topology of an address: the first one where the address names none.
+ * @param {Answers} answers
+ * @param {Route} route
+ * @returns {string}
+ */
+function nameOf(answers, route) {
+  return route.rest[0] || answers.get("topologies")?.items?.[0]?.metadata.name || "";
+}
+
 /** @param {string} state */
 function sample(state) {
   const canvas = /** @type {HTMLCanvasElement} */ (el("canvas", { width: "14", height: "14", "aria-hidden": "true" }));
@@ -313,6 +360,7 @@ function sample(state) {
   if (state !== "broken") pen.fillRect(0, 0, 14, 14);
   pen.fillStyle = pen.strokeStyle = colour(state);
   if (state === "held") pen.fillRect(0, 5, 14, 9);
+  if (state === "reserved") for (const [y, height] of [[5, 2], [8, 3], [12, 2]]) pen.fillRect(0, y, 14, height);
   if (state === "foreign") pen.fillRect(0, 0, 14, 6);
   if (state === "broken") {
     pen.moveTo(0, 0);

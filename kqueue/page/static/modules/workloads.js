@@ -1,12 +1,23 @@
 // @ts-check
-// The table of workloads with their reasons, and the page of one workload.
+// The table of workloads with their reasons.
 
-import { age, el, notice } from "./dom.js";
+import { age, el, matcher, notice, workloadLink } from "./dom.js";
+import { VirtualTable } from "./table.js";
 
 /** @typedef {Record<string, any>} Json */
+/** @typedef {import("./main.js").Route} Route */
+/** @typedef {import("./main.js").Answers} Answers */
 
-const MOST_ROWS = 500;
 const ORDER = ["Pending", "Stopped", "Reserved", "Admitted", "Running", "Finished"];
+const COLUMNS = [
+  { title: "Workload", kind: "name", width: "22%" },
+  { title: "Queue", kind: "name", width: "14%" },
+  { title: "Priority", kind: "number", width: "6%" },
+  { title: "Pods", kind: "number", width: "6%" },
+  { title: "State", width: "8%" },
+  { title: "Since", kind: "number", width: "6%" },
+  { title: "Message", kind: "words" },
+];
 
 /**
  * Return the rows that contain all words of the search, waiting ones first, then by age.
@@ -14,76 +25,72 @@ const ORDER = ["Pending", "Stopped", "Reserved", "Admitted", "Running", "Finishe
  * @param {string} search
  */
 export function found(items, search) {
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-  const kept = items.filter((row) => {
-    const text = `${row.namespace}/${row.name} ${row.owner} ${row.queue} ${row.clusterQueue} ${row.state} ${row.message}`.toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
-  return kept.sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state) || String(one.created).localeCompare(String(other.created)));
+  const matches = matcher(search);
+  const kept = search.trim()
+    ? items.filter((row) => matches(`${row.namespace}/${row.name} ${row.owner} ${row.queue} ${row.clusterQueue} ${row.state} ${row.message}`))
+    : [...items];
+  const place = new Map(ORDER.map((state, number) => [state, number]));
+  const order = (/** @type {Json} */ row) => place.get(row.state) ?? ORDER.length;
+  return kept.sort((one, other) => order(one) - order(other) || (one.created < other.created ? -1 : one.created > other.created ? 1 : 0));
 }
 
-/**
- * @param {HTMLElement} view
- * @param {Json | undefined} answer
- * @param {string} search
- */
-export function drawWorkloads(view, answer, search) {
-  if (!answer) return void view.replaceChildren(el("p", { class: "quiet" }, "Waiting for the first answer."));
-  if (answer.error) return void view.replaceChildren(notice(answer.error));
-  const now = Date.now();
-  const rows = found(answer.items, search);
-  const shownRows = rows.slice(0, MOST_ROWS);
-  const more = rows.length - shownRows.length + (answer.left ?? 0);
-  const head = [["Workload", ""], ["Queue", ""], ["Priority", "number"], ["Pods", "number"], ["State", ""], ["Since", "number"], ["Message", ""]];
-  view.replaceChildren(
-    el(
-      "table",
-      {},
-      el("caption", {}, `${rows.length} of ${answer.items.length} workloads${more ? `; ${more} are not shown: search for them` : ""}`),
-      el("thead", {}, el("tr", {}, ...head.map(([title, kind]) => el("th", { scope: "col", class: kind || null }, title)))),
-      el(
-        "tbody",
-        {},
-        ...shownRows.map((row) =>
-          el(
-            "tr",
-            {},
-            el("td", { class: "name" }, el("a", { href: workloadLink(row.namespace, row.name) }, `${row.namespace}/${row.owner || row.name}`)),
-            el("td", { class: "name" }, row.clusterQueue && row.clusterQueue !== row.queue ? `${row.queue} (${row.clusterQueue})` : row.queue),
-            el("td", { class: "number" }, row.priority),
-            el("td", { class: "number" }, row.pods),
-            el("td", {}, row.state),
-            el("td", { class: "number" }, age(row.since || row.created, now)),
-            el("td", { class: "words" }, row.message),
-          ),
-        ),
-      ),
-    ),
-  );
-}
+export class WorkloadsView {
+  /** @param {HTMLElement} view */
+  constructor(view) {
+    this.view = view;
+    /** @type {Json[]} */
+    this.rows = [];
+    /** @type {Json | undefined} */
+    this.answer = undefined;
+    this.search = "";
+    this.now = 0;
+    this.table = new VirtualTable("Workloads", COLUMNS, (index) => this.rowAt(index));
+  }
 
-/**
- * Return the address of a workload's page.
- * @param {string} namespace
- * @param {string} name
- */
-export function workloadLink(namespace, name) {
-  return `#/workload/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-}
+  feeds() {
+    return ["workloads"];
+  }
 
-/**
- * Ask why a workload waits or runs, and draw the answer.
- * @param {HTMLElement} view
- * @param {string} namespace
- * @param {string} name
- * @param {AbortSignal} signal
- */
-export async function drawWorkload(view, namespace, name, signal) {
-  if (!view.hasChildNodes()) view.append(el("p", { class: "quiet" }, "Asking the planner."));
-  const path = `/api/explanations/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-  const answer = await (await fetch(path, { signal })).json();
-  if (answer.error) return void view.replaceChildren(el("h2", {}, `${namespace}/${name}`), notice(answer.error));
-  view.replaceChildren(
-    el("div", { class: "lines" }, ...answer.lines.map((/** @type {[string, number, string]} */ [text, depth, style]) => el("p", { class: style || null }, "\u2003".repeat(depth) + text))),
-  );
+  /**
+   * @param {Answers} answers
+   * @param {Route} route
+   */
+  draw(answers, { search }) {
+    const answer = answers.get("workloads");
+    if (!answer) return void this.view.replaceChildren(el("p", { class: "quiet" }, "Waiting for the first answer."));
+    if (answer.error) return void this.view.replaceChildren(notice(answer.error));
+    if (answer !== this.answer || search !== this.search) this.rows = found(answer.items, search);
+    this.answer = answer;
+    this.search = search;
+    this.now = Date.now();
+    if (!this.table.root.isConnected) this.view.replaceChildren(this.table.root);
+    const left = answer.left ? `; the newest ${answer.left} are left out` : "";
+    this.table.show(this.rows.length, `${this.rows.length} of ${answer.items.length} workloads${left}`);
+  }
+
+  /**
+   * @param {number} index
+   * @returns {import("./table.js").Row}
+   */
+  rowAt(index) {
+    const row = this.rows[index];
+    const since = age(row.since || row.created, this.now);
+    return {
+      key: `${row.namespace}/${row.name}`,
+      drawn: `${row.owner} ${row.queue} ${row.clusterQueue} ${row.priority} ${row.pods} ${row.state} ${since} ${row.message}`,
+      cells: [
+        el("a", { href: workloadLink(row.namespace, row.name) }, `${row.namespace}/${row.owner || row.name}`),
+        row.clusterQueue && row.clusterQueue !== row.queue ? `${row.queue} (${row.clusterQueue})` : row.queue,
+        row.priority,
+        row.pods,
+        row.state,
+        since,
+        row.message,
+      ],
+    };
+  }
+
+  close() {
+    this.table.close();
+  }
 }

@@ -21,10 +21,11 @@ from aiohttp import web
 from kqueue.clock import Clock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.errors import ConfigError
+from kqueue.page.changes import map_change, workloads_change
 from kqueue.page.feeds import Change, Feed
 from kqueue.page.questions import answered, is_posted, question
 from kqueue.page.trends import trends_change
-from kqueue.page.views import TREND_SECONDS, ClusterViews, map_change
+from kqueue.page.views import TREND_SECONDS, ClusterViews
 
 STATIC = Path(__file__).with_name("static")
 LOOPBACK: Final = "127.0.0.1"
@@ -41,7 +42,7 @@ _BEAT_SECONDS = 15.0
 _SECONDS = {
     "queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0, "starts": 30.0, "trends": TREND_SECONDS
 }  # fmt: skip
-_CHANGES: dict[str, Change] = {"map": map_change, "trends": trends_change}
+_CHANGES: dict[str, Change] = {"map": map_change, "trends": trends_change, "workloads": workloads_change}
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _HEADERS = {
     "Content-Security-Policy": (

@@ -218,34 +218,3 @@ def _state(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str, s
             break
     shown = found or {}
     return state, str(shown.get("lastTransitionTime", "")), str(shown.get("message", ""))
-
-
-def map_change(before: JSON, after: JSON) -> JSON | None:
-    """Return what differs between two maps of one Topology: per flavor the changed leaves, with all their columns.
-
-    None: hosts or domains differ, or so many leaves that the whole is as short.
-    """
-    if [_frame(flavor) for flavor in before["flavors"]] != [_frame(flavor) for flavor in after["flavors"]]:
-        return None
-    flavors: list[JSON] = []
-    for old, new in zip(before["flavors"], after["flavors"], strict=True):
-        columns = [column for column in new["leaves"] if column != "name"]
-        was, now = (list(zip(*(one["leaves"][column] for column in columns), strict=True)) for one in (old, new))
-        where = [number for number, values in enumerate(now) if values != was[number]]
-        if len(where) * 4 > len(now):
-            return None
-        flavors.append(
-            {
-                "columns": columns,
-                "leaf": where,
-                "values": [now[number] for number in where],
-                "holders": new["holders"],
-                "leftOut": new["leftOut"],
-            }
-        )
-    return {"flavors": flavors}
-
-
-def _frame(flavor: JSON) -> tuple[Any, ...]:
-    """Return the parts of a flavor's map that readers know already, unless nodes came or went."""
-    return flavor["name"], flavor["resource"], flavor["resources"], flavor["domains"], flavor["leaves"]["name"]

@@ -1,9 +1,10 @@
-"""A page's server on a map that changes: `python -m tests.bench._page_server HOSTS` prints its address."""
+"""A page's server on a cluster that changes: `python -m tests.bench._page_server HOSTS` prints its address."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -11,33 +12,70 @@ import msgspec
 from kqueue.clock import SystemClock
 from kqueue.page.server import PageServer
 from kqueue.page.views import ClusterViews
-from tests.browser.answers import topology_list, topology_map
+from kqueue.runtime.client import Client
+from tests.browser.answers import queues, topology_list, topology_map
 
-HOSTS_OF_A_RACK, RACKS_OF_A_BLOCK = 20, 25
+JSON = dict[str, Any]
+HOSTS_OF_A_RACK, RACKS_OF_A_BLOCK, QUEUES, WORKLOADS = 20, 25, 100, 20_000
 
 
-class ChangingMap:
-    """Answers as a cluster gives them: bytes that are decoded for each question, with one leaf in a hundred changed."""
+class ChangingCluster:
+    """Answers as an API server gives them: bytes that are decoded for each question.
+
+    Each time one host in a hundred and one workload in a hundred have changed.
+    """
 
     def __init__(self, hosts: int) -> None:
         blocks = hosts // HOSTS_OF_A_RACK // RACKS_OF_A_BLOCK
         self._map = topology_map(blocks, RACKS_OF_A_BLOCK, HOSTS_OF_A_RACK)
+        found = queues()
+        items = [{**found["items"][0], "metadata": {"name": f"queue-{n}"}} for n in range(QUEUES)]
+        self._queues: JSON = {**found, "items": items}
+        self._workloads = [_workload(n) for n in range(WORKLOADS)]
         self._asked = 0
 
-    async def one(self, feed: str) -> dict[str, Any]:
-        """Return the answer of a feed."""
-        if feed == "topologies":
-            return topology_list("dc")
+    async def get_path(self, path: str, params: Mapping[str, str] | None = None, **_: Any) -> JSON:
+        """Return the answer of a view."""
         self._asked += 1
+        match path.split("/v1alpha1/")[1]:
+            case "topologysummaries":
+                return topology_list("dc")
+            case "queuesummaries":
+                for number, queue in enumerate(self._queues["items"]):
+                    queue["admitted"] = (self._asked + number) % 50
+                return _sent(self._queues)
         leaves = self._map["flavors"][0]["leaves"]
         for leaf in range(self._asked % 100, len(leaves["name"]), 100):
             leaves["held"][leaf], leaves["free"][leaf] = leaves["free"][leaf], leaves["held"][leaf]
-        return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(self._map)))
+        return _sent(self._map)
+
+    async def list_json(self, *_: Any, **__: Any) -> list[JSON]:
+        """Return all workloads."""
+        self._asked += 1
+        for number in range(self._asked % 100, WORKLOADS, 100):
+            self._workloads[number]["spec"]["priority"] += 1
+        return cast("list[JSON]", _sent(self._workloads))
+
+
+def _workload(number: int) -> JSON:
+    message = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor gpu"
+    time = f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+    waits = {"type": "QuotaReserved", "status": "False", "message": message, "lastTransitionTime": time}
+    return {
+        "metadata": {"namespace": f"team-{number % 50}", "name": f"job-{number}", "creationTimestamp": time},
+        "spec": {"queueName": "main", "priority": 0, "podSets": [{"count": 8}]},
+        "status": {"conditions": [waits]},
+    }
+
+
+def _sent(answer: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(answer))
 
 
 async def serve(hosts: int) -> None:
     """Serve until the process ends."""
-    server = PageServer(cast("ClusterViews", ChangingMap(hosts)), clock=SystemClock())
+    client, clock = cast("Client", ChangingCluster(hosts)), SystemClock()
+    server = PageServer(ClusterViews(client, lambda _: (), what_if_lines=lambda _: (), clock=clock), clock=clock)
     async with server.listening():
         print(server.address, flush=True)
         await asyncio.Event().wait()

@@ -72,6 +72,8 @@ def test_an_answer_has_a_bound() -> None:
 )
 def test_odd_objects_have_a_life_too(obj: JSON) -> None:
     """An event of another version is no error either."""
-    found = life(obj, [{"series": 3, "metadata": [], "count": "many", "lastTimestamp": None}])
+    event: JSON = {"series": 3, "metadata": [], "count": "many", "lastTimestamp": None}
+
+    found = life(obj, [event])
 
     assert found == {"moments": [], "left": 0, "states": []}

@@ -1,8 +1,7 @@
-"""Rows of workloads from objects of any form, and differences of maps."""
+"""Rows of workloads from objects of any form, and what the views ask of a cluster."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,10 +9,9 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.errors import ForbiddenError
-from kqueue.page.views import ClusterViews, map_change, workload_row
+from kqueue.page.views import ClusterViews, workload_row
 from kqueue.runtime.client import Client
-from tests.browser.answers import queues, topology_list
-from tests.browser.answers import topology_map as whole_map
+from tests.browser.answers import queues, topology_list, topology_map
 
 JSON = dict[str, Any]
 
@@ -84,49 +82,6 @@ def test_odd_objects_are_rows_too(obj: JSON) -> None:
     assert workload_row(obj)["state"] == "Pending"
 
 
-def topology_map(hosts: int = 8) -> JSON:
-    leaves = {
-        "name": [f"h{n}" for n in range(hosts)],
-        "domain": [0] * hosts,
-        "free": [8] * hosts,
-        "held": [0] * hosts,
-        "holder": [-1] * hosts,
-    }
-    flavor = {"name": "gpu", "resource": "g", "resources": ["g"], "domains": [{"name": ["r0"], "inside": []}]}
-    return {"flavors": [{**flavor, "leaves": leaves, "holders": [], "leftOut": []}]}
-
-
-def test_a_change_has_the_changed_leaves_alone() -> None:
-    """With all their columns, and the holders and left-out nodes of the moment."""
-    before = topology_map()
-    after = copy.deepcopy(before)
-    flavor = after["flavors"][0]
-    flavor["leaves"]["free"][3], flavor["leaves"]["held"][3], flavor["leaves"]["holder"][3] = 0, 8, 0
-    flavor["holders"] = [{"workload": "ns/a"}]
-
-    assert map_change(before, after) == {
-        "flavors": [
-            {
-                "columns": ["domain", "free", "held", "holder"],
-                "leaf": [3],
-                "values": [(0, 0, 8, 0)],
-                "holders": [{"workload": "ns/a"}],
-                "leftOut": [],
-            }
-        ]
-    }
-
-
-def test_other_hosts_and_large_changes_are_sent_whole() -> None:
-    """A change of leaves that the reader does not have would draw a wrong picture."""
-    before = topology_map()
-    many = copy.deepcopy(before)
-    many["flavors"][0]["leaves"]["free"] = [0] * 8
-
-    assert map_change(before, topology_map(hosts=9)) is None
-    assert map_change(before, many) is None
-
-
 class Cluster:
     """An API server that remembers questions."""
 
@@ -143,7 +98,7 @@ class Cluster:
     async def get_path(self, path: str, params: Mapping[str, str] | None = None, **_: Any) -> JSON:
         """Return an answer of the visibility API."""
         self._take(view := path.split("/v1alpha1/")[1])
-        return {"queuesummaries": queues(), "topologysummaries": topology_list("dc")}.get(view, whole_map())
+        return {"queuesummaries": queues(), "topologysummaries": topology_list("dc")}.get(view, topology_map())
 
     async def get_json(self, resource: Any, name: str, namespace: str) -> JSON:
         """Return an object."""

@@ -85,7 +85,7 @@ export function svg(tag, attributes, ...children) {
 export function matcher(search) {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   return (text) => {
-    const lower = text.toLowerCase();
+    const lower = words.length ? text.toLowerCase() : "";
     return words.every((word) => lower.includes(word));
   };
 }

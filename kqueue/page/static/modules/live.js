@@ -42,6 +42,24 @@ export function lengthened(trends, change) {
   return trends;
 }
 
+/**
+ * Return the rows of workloads with the changed ones in their places and the new ones at the end.
+ * @param {Answer} table
+ * @param {Answer} change
+ * @returns {Answer}
+ */
+export function withRows(table, change) {
+  const key = (/** @type {Answer} */ row) => `${row.namespace}/${row.name}`;
+  const gone = new Set(change.gone.map((/** @type {string[]} */ one) => one.join("/")));
+  const changed = new Map(change.changed.map((/** @type {Answer} */ row) => [key(row), row]));
+  const kept = gone.size ? table.items.filter((/** @type {Answer} */ row) => !gone.has(key(row))) : table.items;
+  const items = kept.map((/** @type {Answer} */ row) => changed.get(key(row)) ?? row);
+  return { items: [...items, ...change.added], left: change.left };
+}
+
+/** @type {Record<string, (answer: Answer, change: Answer) => Answer>} */
+const MERGES = { trends: lengthened, workloads: withRows };
+
 export class Live {
   /**
    * @param {OnAnswer} onAnswer
@@ -88,8 +106,7 @@ export class Live {
     const data = JSON.parse(text);
     const before = this.answers.get(feed);
     if (data.change && !before) return;
-    const merged = feed === "trends" ? lengthened : patched;
-    const answer = data.change && before ? merged(before, data.change) : data;
+    const answer = data.change && before ? (MERGES[feed] ?? patched)(before, data.change) : data;
     this.answers.set(feed, answer);
     this.onAnswer(feed, answer);
     performance.measure(`draw ${feed}`, { start });

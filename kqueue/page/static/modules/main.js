@@ -126,6 +126,8 @@ function otherTheme() {
   go();
 }
 
+const header = /** @type {HTMLElement} */ (document.querySelector("header"));
+new ResizeObserver(() => document.documentElement.style.setProperty("--header", `${header.offsetHeight}px`)).observe(header);
 byId("tabs").append(...TABS.map(([name, title], number) => el("a", { href: `#/${name}`, "data-view": name, title: `Key ${number + 1}` }, title)));
 byId("theme").addEventListener("click", otherTheme);
 search.addEventListener("input", () => {

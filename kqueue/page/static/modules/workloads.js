@@ -21,17 +21,23 @@ const COLUMNS = [
 
 /**
  * Return the rows that contain all words of the search, waiting ones first, then by age.
- * @param {Json[]} items
+ * @param {Json[]} items the oldest first
  * @param {string} search
  */
 export function found(items, search) {
   const matches = matcher(search);
-  const kept = search.trim()
-    ? items.filter((row) => matches(`${row.namespace}/${row.name} ${row.owner} ${row.queue} ${row.clusterQueue} ${row.state} ${row.message}`))
-    : [...items];
-  const place = new Map(ORDER.map((state, number) => [state, number]));
-  const order = (/** @type {Json} */ row) => place.get(row.state) ?? ORDER.length;
-  return kept.sort((one, other) => order(one) - order(other) || (one.created < other.created ? -1 : one.created > other.created ? 1 : 0));
+  const isEmpty = !search.trim();
+  /** @type {Map<string, Json[]>} */
+  const groups = new Map([...ORDER, ""].map((state) => [state, []]));
+  for (const row of items) {
+    if (isEmpty || matches((row.text ??= textOf(row)))) (groups.get(row.state) ?? /** @type {Json[]} */ (groups.get(""))).push(row);
+  }
+  return [...groups.values()].flat();
+}
+
+/** @param {Json} row */
+function textOf(row) {
+  return `${row.namespace}/${row.name} ${row.owner} ${row.queue} ${row.clusterQueue} ${row.state} ${row.message}`.toLowerCase();
 }
 
 export class WorkloadsView {

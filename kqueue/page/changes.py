@@ -1,0 +1,54 @@
+"""Differences of answers, for readers that have the answer before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+JSON = dict[str, Any]
+
+
+def map_change(before: JSON, after: JSON) -> JSON | None:
+    """Return what differs between two maps of one Topology: per flavor the changed leaves, with all their columns.
+
+    None: hosts or domains differ, or so many leaves that the whole is as short.
+    """
+    if [_frame(flavor) for flavor in before["flavors"]] != [_frame(flavor) for flavor in after["flavors"]]:
+        return None
+    flavors: list[JSON] = []
+    for old, new in zip(before["flavors"], after["flavors"], strict=True):
+        columns = [column for column in new["leaves"] if column != "name"]
+        was, now = (list(zip(*(one["leaves"][column] for column in columns), strict=True)) for one in (old, new))
+        where = [number for number, values in enumerate(now) if values != was[number]]
+        if len(where) * 4 > len(now):
+            return None
+        flavors.append(
+            {
+                "columns": columns,
+                "leaf": where,
+                "values": [now[number] for number in where],
+                "holders": new["holders"],
+                "leftOut": new["leftOut"],
+            }
+        )
+    return {"flavors": flavors}
+
+
+def _frame(flavor: JSON) -> tuple[Any, ...]:
+    """Return the parts of a flavor's map that readers know already, unless nodes came or went."""
+    return flavor["name"], flavor["resource"], flavor["resources"], flavor["domains"], flavor["leaves"]["name"]
+
+
+def workloads_change(before: JSON, after: JSON) -> JSON | None:
+    """Return the rows that are new, changed or gone between two tables of workloads; new ones are the last ones.
+
+    None: the order of rows is another one, or so many differ that the whole is as short.
+    """
+    old, new = ({(row["namespace"], row["name"]): row for row in answer["items"]} for answer in (before, after))
+    gone = [key for key in old if key not in new]
+    added = [row for key, row in new.items() if key not in old]
+    changed = [row for key, row in new.items() if key in old and row != old[key]]
+    if (len(gone) + len(added) + len(changed)) * 4 > len(new):
+        return None
+    if [key for key in old if key in new] + [key for key in new if key not in old] != list(new):
+        return None
+    return {"gone": gone, "added": added, "changed": changed, "left": after["left"]}

@@ -1,4 +1,4 @@
-"""What the page remembers of the past minutes: queues, free room and placements, at equal distances of time.
+"""The memory of the page: numbers of queues, free room and placements, each at the same times.
 
 The memory is bounded: the oldest points go first, and series beyond the limit are not kept.  Fractions are thousandths.
 """
@@ -15,7 +15,7 @@ JSON = dict[str, Any]
 MOST_POINTS = 720
 MOST_SERIES = 300
 _Key = tuple[str, str, str]
-"""What is measured, of which object, and the resource of amounts (empty: none)."""
+"""The measured number, the name of its object, and the resource of an amount (empty: it is no amount)."""
 _NONE = 1000
 
 

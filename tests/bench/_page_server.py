@@ -43,11 +43,11 @@ class ChangingCluster:
             case "queuesummaries":
                 for number, queue in enumerate(self._queues["items"]):
                     queue["admitted"] = (self._asked + number) % 50
-                return _sent(self._queues)
+                return cast("JSON", _sent(self._queues))
         leaves = self._map["flavors"][0]["leaves"]
         for leaf in range(self._asked % 100, len(leaves["name"]), 100):
             leaves["held"][leaf], leaves["free"][leaf] = leaves["free"][leaf], leaves["held"][leaf]
-        return _sent(self._map)
+        return cast("JSON", _sent(self._map))
 
     async def list_json(self, *_: Any, **__: Any) -> list[JSON]:
         """Return all workloads."""

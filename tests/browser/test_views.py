@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.answers import life, queues, start, starts, topology_list, topology_map, trends, workload
+from tests.browser.answers import GPU, life, queues, start, starts, topology_list, topology_map, trends, workload
 from tests.browser.desk import Desk
 
 pytestmark = pytest.mark.browser
@@ -179,39 +179,43 @@ def test_another_quota_is_asked_about_in_a_dialog(desk: Desk, page: Page) -> Non
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_host_without_its_pods_is_striped(desk: Desk, page: Page, theme: str) -> None:
-    """A region of the picture has the colours of its state, in both themes: by known data, not by fonts."""
-    shown = topology_map(1, 1, 4)
+def test_each_of_5000_hosts_has_the_colours_of_its_state(desk: Desk, page: Page, theme: str) -> None:
+    """Region by region of the picture, against the data from which it was drawn, in both themes."""
+    shown = topology_map(10, 25, 20)
     leaves = shown["flavors"][0]["leaves"]
-    leaves |= {
-        "held": [8, 8, 0, 0],
-        "free": [0, 0, 6, 8],
-        "foreign": [0, 0, 2, 0],
-        "holder": [0, 0, -1, -1],
-        "unbound": [0, 1, 0, 0],
-    }
+    leaves["unbound"] = [int(holder >= 0 and number % 3 == 0) for number, holder in enumerate(leaves["holder"])]
     desk.answers.feeds |= {"topologies": topology_list("dc"), "map/dc": shown}
     page.add_init_script(f"localStorage.setItem('theme', '{theme}')")
     desk.open(page, "#/topology/dc")
-    expect(page.locator("h2")).to_contain_text("1 reserved and not running")
+    expect(page.locator("h2")).to_contain_text(f"5000 hosts; {GPU}: 37500 free, 2000 held and 500 foreign of 40000")
+    expect(page.locator("h2")).to_contain_text(f"{sum(leaves['unbound'])} reserved and not running")
 
-    found = page.evaluate(REGIONS)
+    found = page.evaluate(REGIONS, shown["flavors"][0])
 
-    assert found == [["held"], ["ground", "reserved"], ["foreign", "free"], ["free"]]
+    wanted = ["foreign free" if foreign else "free" for foreign in leaves["foreign"]]
+    for number, held in enumerate(leaves["held"]):
+        if held:
+            wanted[number] = "ground reserved" if leaves["unbound"][number] else "held"
+    assert len(found) == 5_000
+    assert [(leaves["name"][n], one) for n, one in enumerate(found) if one != wanted[n]][:5] == []
 
 
-REGIONS = """() => {
+REGIONS = """async (flavor) => {
+  const { layout } = await import('/static/modules/layout.js');
+  const made = layout(flavor, document.querySelector('main').clientWidth - 32, Math.max(320, innerHeight - 260));
   const canvas = document.querySelector('canvas[role=img]');
-  const pen = canvas.getContext('2d');
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   const style = getComputedStyle(document.documentElement);
   const names = ['free', 'held', 'reserved', 'foreign', 'ground'];
   const colours = names.map((name) => style.getPropertyValue(`--${name}`).trim());
-  const hex = (r, g, b) => `#${[r, g, b].map((part) => part.toString(16).padStart(2, '0')).join('')}`;
-  return [0, 1, 2, 3].map((host) => {
-    const data = pen.getImageData((22 + host * 22) * devicePixelRatio, 2 * devicePixelRatio, 1, 18).data;
+  const part = (value) => value.toString(16).padStart(2, '0');
+  return Array.from(made.x, (x, host) => {
     const found = new Set();
-    for (let at = 0; at < data.length; at += 4) found.add(names[colours.indexOf(hex(data[at], data[at + 1], data[at + 2]))]);
-    return [...found].sort();
+    for (let y = made.y[host]; y < made.y[host] + made.cell - 1; y++) {
+      const at = (y * canvas.width + x + 2) * 4;
+      found.add(names[colours.indexOf(`#${part(data[at])}${part(data[at + 1])}${part(data[at + 2])}`)]);
+    }
+    return [...found].sort().join(' ');
   });
 }"""
-"""Return the names of the colours in the middle of each of the four cells."""
+"""Return the names of the colours on a line through each host's cell."""

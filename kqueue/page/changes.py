@@ -39,16 +39,17 @@ def _frame(flavor: JSON) -> tuple[Any, ...]:
 
 
 def workloads_change(before: JSON, after: JSON) -> JSON | None:
-    """Return the rows that are new, changed or gone between two tables of workloads; new ones are the last ones.
+    """Return the rows that differ between two tables of workloads: the places in the first one of rows that are gone,
+    and of changed ones with the new row; then new rows, which are the last ones.
 
     None: the order of rows is another one, or so many differ that the whole is as short.
     """
     old, new = ({(row["namespace"], row["name"]): row for row in answer["items"]} for answer in (before, after))
-    gone = [key for key in old if key not in new]
+    gone = [place for place, key in enumerate(old) if key not in new]
+    changed = [(place, new[key]) for place, (key, row) in enumerate(old.items()) if new.get(key, row) != row]
     added = [row for key, row in new.items() if key not in old]
-    changed = [row for key, row in new.items() if key in old and row != old[key]]
     if (len(gone) + len(added) + len(changed)) * 4 > len(new):
         return None
     if [key for key in old if key in new] + [key for key in new if key not in old] != list(new):
         return None
-    return {"gone": gone, "added": added, "changed": changed, "left": after["left"]}
+    return {"gone": gone, "changed": changed, "added": added, "left": after["left"]}

@@ -67,9 +67,9 @@ def test_a_change_of_workloads_has_the_rows_that_differ() -> None:
     after["items"].append(workload("new"))
 
     assert workloads_change(before, after) == {
-        "gone": [("ns", "job-2")],
+        "gone": [2],
+        "changed": [(5, workload("job-5", state="Running"))],
         "added": [workload("new")],
-        "changed": [workload("job-5", state="Running")],
         "left": 0,
     }
 

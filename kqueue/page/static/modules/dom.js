@@ -37,17 +37,6 @@ export function replaced(parent, wanted) {
 }
 
 /**
- * Make these elements the children of another one; the new element with the `data-key` of the focused one gets the focus.
- * @param {HTMLElement} parent
- * @param {...HTMLElement} children
- */
-export function redrawn(parent, ...children) {
-  const key = parent.contains(document.activeElement) ? document.activeElement?.getAttribute("data-key") : null;
-  parent.replaceChildren(...children);
-  if (key) /** @type {HTMLElement | null} */ (parent.querySelector(`[data-key="${CSS.escape(key)}"]`))?.focus({ preventScroll: true });
-}
-
-/**
  * Return the value of a colour of the style, such as `held`.
  * @param {string} name
  */

@@ -49,12 +49,11 @@ export function lengthened(trends, change) {
  * @returns {Answer}
  */
 export function withRows(table, change) {
-  const key = (/** @type {Answer} */ row) => `${row.namespace}/${row.name}`;
-  const gone = new Set(change.gone.map((/** @type {string[]} */ one) => one.join("/")));
-  const changed = new Map(change.changed.map((/** @type {Answer} */ row) => [key(row), row]));
-  const kept = gone.size ? table.items.filter((/** @type {Answer} */ row) => !gone.has(key(row))) : table.items;
-  const items = kept.map((/** @type {Answer} */ row) => changed.get(key(row)) ?? row);
-  return { items: [...items, ...change.added], left: change.left };
+  const items = [...table.items];
+  for (const [place, row] of change.changed) items[place] = row;
+  const gone = new Set(change.gone);
+  const kept = gone.size ? items.filter((_, place) => !gone.has(place)) : items;
+  return { items: [...kept, ...change.added], left: change.left };
 }
 
 /** @type {Record<string, (answer: Answer, change: Answer) => Answer>} */

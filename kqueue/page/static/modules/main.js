@@ -12,7 +12,10 @@ import { Live } from "./live.js";
 
 /** @type {[string, string, () => Promise<Maker>][]} */
 const TABS = [
-  ["queues", "Queues", async () => (await import("./queues.js")).queuesView],
+  ["queues", "Queues", async () => {
+    const { QueuesView } = await import("./queues.js");
+    return (root) => new QueuesView(root);
+  }],
   ["topology", "Topology", async () => {
     const { TopologyView } = await import("./topology.js");
     return (root, moved) => new TopologyView(root, moved);

@@ -2,7 +2,8 @@
 // The tree of Cohorts and ClusterQueues, with quota and waiting workloads.
 
 import { askQuota } from "./ask.js";
-import { age, el, notice, redrawn } from "./dom.js";
+import { age, el, notice } from "./dom.js";
+import { VirtualTable } from "./table.js";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -63,8 +64,9 @@ function bar(resource, quota) {
   const whole = Math.max(nominal, reserved, 1e-9);
   const own = Math.min(nominal, reserved);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("width", "180");
-  svg.setAttribute("height", "12");
+  svg.setAttribute("viewBox", "0 0 180 12");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", "span");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `${resource.reserved} of ${quota}`);
   const parts = /** @type {[number, number, string][]} */ ([
@@ -95,100 +97,124 @@ function indented(depth) {
  */
 function whatIf(queue, resource) {
   const label = `What if ${queue} had another quota of ${resource.flavor} ${resource.resource}?`;
-  return el("button", { type: "button", "aria-label": label, "data-key": label, onclick: () => askQuota(queue, resource) }, "What if");
+  return el("button", { type: "button", "aria-label": label, onclick: () => askQuota(queue, resource) }, "What if");
+}
+
+/** @typedef {{depth: number, cohort?: Json, queue?: Json, resource: Json, first: boolean}} Line one resource of a Cohort or a ClusterQueue */
+
+const COLUMNS = [
+  { title: "Queue", kind: "name", width: "16%" },
+  { title: "Waiting", kind: "number", width: "7%" },
+  { title: "Admitted", kind: "number", width: "7.5%" },
+  { title: "Longest wait", kind: "number", width: "9%" },
+  { title: "Flavor and resource", width: "15%" },
+  { title: "Use", width: "10%" },
+  { title: "Reserved", kind: "number", width: "7.5%" },
+  { title: "Quota", kind: "number", width: "6%" },
+  { title: "Borrowed", kind: "number", width: "7.5%" },
+  { title: "Available", kind: "number", width: "7.5%" },
+  { title: "Question", width: "7%" },
+];
+
+/**
+ * @param {Line} line of a ClusterQueue
+ * @param {Json} queue
+ * @param {number} now
+ * @returns {(Node | string | number | null)[]}
+ */
+function queueCells({ depth, resource, first }, queue, now) {
+  const state = queue.active ? "" : `${queue.reason ?? "inactive"}: ${queue.message ?? ""}`;
+  const link = el("a", { href: `#/workloads?search=${encodeURIComponent(queue.metadata.name)}` }, queue.metadata.name);
+  const name = el("span", {}, indented(depth), link, state ? el("div", { class: "warn" }, state) : null);
+  const column = resource.flavor ? `${resource.flavor} ${resource.resource}` : "";
+  return [
+    first ? name : null,
+    first ? queue.pending.active + queue.pending.inadmissible : null,
+    first ? queue.admitted : null,
+    first ? waitOf(queue, now) : null,
+    column,
+    column ? bar(resource, resource.nominal) : null,
+    resource.reserved,
+    resource.nominal,
+    resource.borrowed,
+    resource.available,
+    column ? whatIf(queue.metadata.name, resource) : null,
+  ];
+}
+
+/**
+ * @param {Line} line of a Cohort
+ * @param {Json} cohort
+ * @returns {(Node | string | null)[]}
+ */
+function cohortCells({ depth, resource, first }, cohort) {
+  const name = el("span", {}, indented(depth), el("b", {}, cohort.name), el("span", { class: "quiet" }, " cohort"));
+  const column = resource.flavor ? `${resource.flavor} ${resource.resource}` : "";
+  return [first ? name : null, null, null, null, column, column ? bar(resource, resource.quota) : null, resource.reserved, resource.quota, null, null, null];
 }
 
 /**
  * @param {Json} queue
- * @param {number} depth
  * @param {number} now
  */
-function queueRows(queue, depth, now) {
-  const resources = queue.resources.length ? queue.resources : [{}];
-  return resources.map((/** @type {Json} */ resource, /** @type {number} */ number) => {
-    const first = number === 0;
-    const state = queue.active ? "" : `${queue.reason ?? "inactive"}: ${queue.message ?? ""}`;
-    const wait = queue.longestWaitSeconds === undefined ? "" : age(new Date(now - queue.longestWaitSeconds * 1000).toISOString(), now);
-    return el(
-      "tr",
-      {},
-      el(
-        "td",
-        { class: "name" },
-        first ? indented(depth) : null,
-        first ? el("a", { href: `#/workloads?search=${encodeURIComponent(queue.metadata.name)}`, "data-key": queue.metadata.name }, queue.metadata.name) : null,
-        first && state ? el("div", { class: "warn" }, state) : null,
-      ),
-      el("td", { class: "number" }, first ? queue.pending.active + queue.pending.inadmissible : ""),
-      el("td", { class: "number" }, first ? queue.admitted : ""),
-      el("td", { class: "number" }, first ? wait : ""),
-      el("td", {}, resource.flavor ? `${resource.flavor} ${resource.resource ?? resource.name}` : ""),
-      el("td", {}, resource.flavor ? bar(resource, resource.nominal) : ""),
-      el("td", { class: "number" }, resource.reserved ?? ""),
-      el("td", { class: "number" }, resource.nominal ?? ""),
-      el("td", { class: "number" }, resource.borrowed ?? ""),
-      el("td", { class: "number" }, resource.available ?? ""),
-      el("td", {}, resource.flavor ? whatIf(queue.metadata.name, resource) : null),
-    );
-  });
+function waitOf(queue, now) {
+  return queue.longestWaitSeconds === undefined ? "" : age(new Date(now - queue.longestWaitSeconds * 1000).toISOString(), now);
 }
 
-/**
- * @param {Json} cohort
- * @param {number} depth
- */
-function cohortRows(cohort, depth) {
-  const resources = cohort.resources.length ? cohort.resources : [{}];
-  return resources.map((/** @type {Json} */ resource, /** @type {number} */ number) =>
-    el(
-      "tr",
-      {},
-      el("td", { class: "name" }, number ? null : indented(depth), number ? null : el("b", {}, cohort.name), number ? null : el("span", { class: "quiet" }, " cohort")),
-      el("td", {}), el("td", {}), el("td", {}),
-      el("td", {}, resource.flavor ? `${resource.flavor} ${resource.resource ?? resource.name}` : ""),
-      el("td", {}, resource.flavor ? bar(resource, resource.quota) : ""),
-      el("td", { class: "number" }, resource.reserved ?? ""),
-      el("td", { class: "number" }, resource.quota ?? ""),
-      el("td", {}), el("td", {}), el("td", {}),
-    ),
-  );
-}
+export class QueuesView {
+  /** @param {HTMLElement} view */
+  constructor(view) {
+    this.view = view;
+    /** @type {Line[]} */
+    this.lines = [];
+    this.now = 0;
+    this.table = new VirtualTable("Queues", COLUMNS, (index) => this.rowAt(index));
+  }
 
-/**
- * Draw the view.
- * @param {HTMLElement} view
- * @param {Json | undefined} answer QueueSummaryList
- * @param {string} search
- */
-export function drawQueues(view, answer, search) {
-  if (!answer) return void view.replaceChildren(el("p", { class: "quiet" }, "Waiting for the first answer."));
-  if (answer.error) return void view.replaceChildren(notice(answer.error));
-  const now = Date.now();
-  const words = search.toLowerCase();
-  const rows = treeRows(answer.cohorts, answer.items).filter(
-    ({ cohort, queue }) => !words || (queue?.metadata.name ?? cohort?.name ?? "").toLowerCase().includes(words),
-  );
-  const head = [["Queue", ""], ["Waiting", "number"], ["Admitted", "number"], ["Longest wait", "number"], ["Flavor and resource", ""], ["Use", ""], ["Reserved", "number"], ["Quota", "number"], ["Borrowed", "number"], ["Available", "number"], ["Question", ""]];
-  const body = rows.flatMap(({ depth, cohort, queue }) => (queue ? queueRows(queue, depth, now) : cohortRows(/** @type {Json} */ (cohort), depth)));
-  const left = answer.left ? `; ${answer.left} more are not shown` : "";
-  redrawn(
-    view,
-    el(
-      "table",
-      {},
-      el("caption", {}, `ClusterQueues: ${answer.items.length}, Cohorts: ${answer.cohorts.length}${left}. The striped part of a bar is borrowed quota.`),
-      el("thead", {}, el("tr", {}, ...head.map(([title, kind]) => el("th", { scope: "col", class: kind || null }, title)))),
-      el("tbody", {}, ...body),
-    ),
-  );
-  if (!answer.items.length) view.append(el("p", { class: "quiet" }, "There is no ClusterQueue."));
-}
+  feeds() {
+    return ["queues"];
+  }
 
-/**
- * Return the view.
- * @param {HTMLElement} root
- * @returns {import("./main.js").View}
- */
-export function queuesView(root) {
-  return { feeds: () => ["queues"], draw: (answers, { search }) => drawQueues(root, answers.get("queues"), search) };
+  /**
+   * @param {import("./main.js").Answers} answers
+   * @param {import("./main.js").Route} route
+   */
+  draw(answers, { search }) {
+    const answer = answers.get("queues");
+    if (!answer) return void this.view.replaceChildren(el("p", { class: "quiet" }, "Waiting for the first answer."));
+    if (answer.error) return void this.view.replaceChildren(notice(answer.error));
+    if (!answer.items.length) return void this.view.replaceChildren(el("p", { class: "quiet" }, "There is no ClusterQueue."));
+    const words = search.toLowerCase();
+    this.now = Date.now();
+    this.lines = treeRows(answer.cohorts, answer.items)
+      .filter(({ cohort, queue }) => !words || (queue?.metadata.name ?? cohort?.name ?? "").toLowerCase().includes(words))
+      .flatMap((row) => {
+        const { resources } = /** @type {Json} */ (row.queue ?? row.cohort);
+        return (resources.length ? resources : [{}]).map((/** @type {Json} */ resource, /** @type {number} */ place) => ({ ...row, resource, first: place === 0 }));
+      });
+    if (!this.table.root.isConnected) this.view.replaceChildren(this.table.root);
+    const left = answer.left ? `; ${answer.left} more are not shown` : "";
+    this.table.show(this.lines.length, `ClusterQueues: ${answer.items.length}, Cohorts: ${answer.cohorts.length}${left}. The striped part of a bar is borrowed quota.`);
+  }
+
+  /**
+   * @param {number} index
+   * @returns {import("./table.js").Row}
+   */
+  rowAt(index) {
+    const line = this.lines[index];
+    const { depth, queue, cohort, resource, first } = line;
+    const parts = queue
+      ? [queue.metadata.name, queue.pending, queue.admitted, waitOf(queue, this.now), queue.active, queue.reason, queue.message]
+      : [/** @type {Json} */ (cohort).name];
+    return {
+      key: JSON.stringify([!queue, parts[0], resource.flavor, resource.resource]),
+      drawn: JSON.stringify([depth, first, resource, parts]),
+      cells: queue ? queueCells(line, queue, this.now) : cohortCells(line, /** @type {Json} */ (cohort)),
+    };
+  }
+
+  close() {
+    this.table.close();
+  }
 }

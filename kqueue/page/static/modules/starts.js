@@ -104,7 +104,7 @@ export class StartsView {
     const when = whenOf(startTime);
     return {
       key: `${metadata.namespace}/${metadata.name}`,
-      drawn: `${clusterQueue} ${when} ${where} ${this.longest}`,
+      drawn: JSON.stringify([clusterQueue, when, where, startTime, this.longest]),
       cells: [
         el("a", { href: workloadLink(metadata.namespace, metadata.name) }, `${metadata.namespace}/${metadata.name}`),
         clusterQueue ?? "",

@@ -83,7 +83,7 @@ export class WorkloadsView {
     const since = age(row.since || row.created, this.now);
     return {
       key: `${row.namespace}/${row.name}`,
-      drawn: `${row.owner} ${row.queue} ${row.clusterQueue} ${row.priority} ${row.pods} ${row.state} ${since} ${row.message}`,
+      drawn: JSON.stringify([row.owner, row.queue, row.clusterQueue, row.priority, row.pods, row.state, since, row.message]),
       cells: [
         el("a", { href: workloadLink(row.namespace, row.name) }, `${row.namespace}/${row.owner || row.name}`),
         row.clusterQueue && row.clusterQueue !== row.queue ? `${row.queue} (${row.clusterQueue})` : row.queue,

@@ -6,14 +6,10 @@ certificate, as Kueue does, and scrapers do not verify it.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
@@ -21,13 +17,12 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, TooManyRequestsError
 from kqueue.observe import Guard
-from kqueue.runtime.certificates import CERTIFICATE, CertificateFolder, make_bundle, write_bundle
+from kqueue.runtime.certificates import CERTIFICATE
+from kqueue.runtime.served_certificate import served_certificate
 from kqueue.visibility.rights import Action, Rights
 
 GIVEN = Path("/etc/kueue/metrics/certs")
 """The folder in which a certificate of cert-manager is mounted."""
-_OWN_LIVES = timedelta(days=3650)
-"""Lifetime of the process's own certificate: scrapers do not verify it, so it is not renewed."""
 
 
 def guard(rights: Rights) -> Guard:
@@ -68,15 +63,8 @@ async def certificate(
     Raises:
         ConfigError: the files cannot be used.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        given = (folder / CERTIFICATE).exists()
-        if not given:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-metrics-")))
-            write_bundle(make_bundle(["kqueue-metrics", "localhost"], now=clock.now(), valid=_OWN_LIVES), folder)
-        tls = CertificateFolder(folder, clock=clock)
+    given = folder if (folder / CERTIFICATE).exists() else None
+    async with served_certificate(given, ["kqueue-metrics", "localhost"], clock=clock) as context:
         if configuration.tls is not None:
-            configuration.tls.apply(tls.context)
-        if given:
-            watch = asyncio.create_task(tls.watch(), name="metrics certificate")
-            stack.callback(watch.cancel)
-        yield tls.context
+            configuration.tls.apply(context)
+        yield context

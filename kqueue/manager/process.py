@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from kqueue.observe import (
 )
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane, Lanes
-from kqueue.runtime.loop import tune_collector
+from kqueue.runtime.loop import stop_signal, tune_collector
 from kqueue.runtime.transport import ClientSettings, RequestRecord
 from kqueue.scheduling.joint.extensions import load_policies
 
@@ -368,7 +367,7 @@ def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> 
 async def run_controller(configuration: Configuration, flags: Flags) -> None:
     """Run until SIGTERM or SIGINT, then stop in order: end decisions, finish writes, release the lease."""
     tune_collector()
-    stop, signals = _stop_signal(), Signals()
+    stop, signals = stop_signal(), Signals()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
     for name in load_profiles():
@@ -395,7 +394,7 @@ async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
         ConfigError: kubeconfig, certificates or an address cannot be used.
         ApiError: the webhooks could not be registered.
     """
-    stop, _ = _stop_signal(), Signals()
+    stop, _ = stop_signal(), Signals()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
     allow_profiles()
@@ -414,19 +413,3 @@ async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
 
 def _stopping() -> str:
     return "the process ends"
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets.  A second signal ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def asked() -> None:
-        stop.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    for number in numbers:
-        loop.add_signal_handler(number, asked)
-    return stop

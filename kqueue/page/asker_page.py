@@ -1,0 +1,199 @@
+"""The page of one asker: answers as JSON and server-sent events, each from questions with the rights of that asker.
+
+Feeds belong to this page and to no other one, so no answer to one asker is ever sent to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError, KqueueError, UnauthorizedError
+from kqueue.page.feeds import Feed
+from kqueue.page.replies import HEADERS, STATIC, file_reply, json_reply, refusal, static_files
+from kqueue.page.views import ClusterViews, map_change
+
+_MOST_FEEDS: Final = 8
+"""Feeds of one stream of events."""
+_BEAT_SECONDS = 15.0
+"""Seconds between comments in a silent stream, by which both sides notice a lost connection."""
+_SECONDS = {"queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0}
+
+
+async def _at_once() -> None:
+    """Wait for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskerLimits:
+    """Limits of one asker, whatever the number of its browsers."""
+
+    feeds: int = 256
+    streams: int = 256
+    questions: int = 64
+    """Questions outside of feeds at one time."""
+
+
+class AskerPage:
+    """Answers one asker."""
+
+    def __init__(
+        self,
+        views: ClusterViews,
+        *,
+        clock: Clock,
+        limits: AskerLimits | None = None,
+        pace: Callable[[], Awaitable[None]] = _at_once,
+        on_unauthorized: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`pace` is awaited before each question to the cluster; `on_unauthorized` is called when the API server does
+        not know the asker's credentials (any more).
+        """
+        self._views, self._clock, self._limits = views, clock, limits or AskerLimits()
+        self._pace, self._on_unauthorized = pace, on_unauthorized
+        self._feeds: dict[str, Feed] = {}
+        self._wanted = Counter[str]()
+        """Streams by the name of the feed."""
+        self._files = static_files()
+        self._asking = 0
+        self.streams = 0
+        """The number of open streams of events."""
+
+    async def answer(self, request: web.BaseRequest, *, ended: asyncio.Event | None = None) -> web.StreamResponse:
+        """Answer a request of the asker.  A stream of events is over when `ended` is set."""
+        if request.path == "/":
+            return file_reply(STATIC / "index.html")
+        if request.path in self._files:
+            return file_reply(self._files[request.path])
+        if request.path == "/api/events":
+            return await self._events(request, ended)
+        match request.path.split("/"):
+            case ["", "api", "explanations", namespace, name] if namespace and name:
+                return await self._explanation(namespace, name)
+        return refusal(404, "there is no such page")
+
+    async def _explanation(self, namespace: str, name: str) -> web.StreamResponse:
+        if self._asking >= self._limits.questions:
+            return refusal(429, "too many questions at one time; ask again", Retry_After="1")
+        self._asking += 1
+        try:
+            async with self._question():
+                return json_reply(await self._views.explanation(namespace, name))
+        except ApiError as e:
+            return json_reply({"error": str(e), "reason": e.reason}, status=e.status or 502)
+        except KqueueError as e:
+            return json_reply({"error": str(e), "reason": ""}, status=502)
+        finally:
+            self._asking -= 1
+
+    @asynccontextmanager
+    async def _question(self) -> AsyncIterator[None]:
+        """Wait for the pace, and notice that the API server does not know the asker."""
+        await self._pace()
+        try:
+            yield
+        except UnauthorizedError:
+            self._on_unauthorized()
+            raise
+
+    # --- events
+
+    async def _events(self, request: web.BaseRequest, ended: asyncio.Event | None) -> web.StreamResponse:
+        """Send the versions of some feeds (`?feed=queues&feed=map/NAME`) until the reader goes."""
+        wanted = list(dict.fromkeys(request.query.getall("feed", [])))
+        if not 1 <= len(wanted) <= _MOST_FEEDS or not all(_is_feed(feed) for feed in wanted):
+            return refusal(400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, map/NAME")
+        if self.streams >= self._limits.streams or len({*self._feeds, *wanted}) > self._limits.feeds:
+            return refusal(429, "too many open pages of this user; close some", Retry_After="5")
+        stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+        sender = _Sender(stream)
+        self.streams += 1
+        self._wanted.update(wanted)
+        feeds = {name: self._feed(name) for name in wanted}
+        try:
+            await stream.prepare(request)
+            async with asyncio.TaskGroup() as group:
+                for name, feed in feeds.items():
+                    group.create_task(_follow(name, feed, sender), name=f"events of {name}")
+                group.create_task(self._beat(sender), name="beat")
+                if ended is not None:
+                    group.create_task(_until(ended), name="end")
+        except* ConnectionError:  # the reader has gone, was cut because it read nothing, or its session is over
+            pass
+        finally:
+            self.streams -= 1
+            self._wanted.subtract(wanted)
+            for name in wanted:  # feeds without readers are forgotten, so that names and answers do not add up
+                if not self._wanted[name]:
+                    del self._wanted[name], self._feeds[name]
+        stream.force_close()
+        return stream
+
+    async def _beat(self, sender: _Sender) -> None:
+        while True:
+            await self._clock.sleep(_BEAT_SECONDS)
+            await sender.comment()
+
+    def _feed(self, name: str) -> Feed:
+        feed = self._feeds.get(name)
+        if feed is None:
+            kind = name.partition("/")[0]
+            feed = self._feeds[name] = Feed(
+                lambda: self._one(name),
+                clock=self._clock,
+                seconds=_SECONDS[kind],
+                change=map_change if kind == "map" else None,
+            )
+        return feed
+
+    async def _one(self, feed: str) -> dict[str, Any]:
+        async with self._question():
+            return await self._views.one(feed)
+
+
+class _Sender:
+    """Writes the events of several feeds to one stream, each event whole."""
+
+    def __init__(self, stream: web.StreamResponse) -> None:
+        self._stream, self._turn = stream, asyncio.Lock()
+
+    async def send(self, feed: str, data: bytes) -> None:
+        """Send one event, and wait until the reader has taken most of it.
+
+        Raises:
+            ConnectionError: the reader has gone, or was cut.
+        """
+        await self._write(b"event: " + feed.encode() + b"\ndata: " + data + b"\n\n")
+
+    async def comment(self) -> None:
+        """Send a comment, which readers ignore."""
+        await self._write(b": \n\n")
+
+    async def _write(self, chunk: bytes) -> None:
+        async with self._turn:
+            await self._stream.write(chunk)
+
+
+async def _follow(name: str, feed: Feed, sender: _Sender) -> None:
+    async with aclosing(feed.versions()) as versions:
+        async for version in versions:
+            await sender.send(name, version)
+
+
+async def _until(ended: asyncio.Event) -> None:
+    await ended.wait()
+    raise ConnectionResetError("the session is over")
+
+
+def _is_feed(name: str) -> bool:
+    kind, _, rest = name.partition("/")
+    if kind == "map":
+        return 0 < len(rest) <= 253 and all(letter.isalnum() or letter in "-." for letter in rest) and rest.isascii()
+    return kind in _SECONDS and not rest and name == kind

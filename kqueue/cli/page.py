@@ -1,9 +1,10 @@
-"""`kqueue dashboard`: the page of queues, domains and workloads, in the browser of its user."""
+"""`kqueue dashboard`: the page of queues, domains and workloads, for one user on a desk or for many in a cluster."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.page.server import PageServer
+    from kqueue.page.serving import ServeOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +21,27 @@ def register(app: typer.Typer) -> None:
     app.command("dashboard")(reaches_cluster(dashboard))
 
 
+_ServeOption = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="Serve many users, who sign in with tokens, at an address such as :8443.")
+]
+_CertDirOption = Annotated[
+    Path | None, typer.Option(help="With --serve: folder of tls.crt and tls.key; else a certificate is made.")
+]
+_PlainOption = Annotated[
+    bool, typer.Option("--plain-http", help="With --serve: no TLS, behind a server that speaks TLS with browsers.")
+]
+_HealthOption = Annotated[str, typer.Option(help="With --serve: address of /healthz and /readyz; 0 is off.")]
+_LogLevelOption = Annotated[str, typer.Option(help="With --serve: debug, info, warning or error.")]
+
+
 def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    serve: _ServeOption = "",
+    cert_dir: _CertDirOption = None,
+    plain_http: _PlainOption = False,
+    health_address: _HealthOption = "0",
+    log_level: _LogLevelOption = "info",
     *,
     reach: ReachFlags,
 ) -> None:
@@ -29,10 +49,47 @@ def dashboard(
 
     The page asks the cluster as the user of the kubeconfig, so it shows what this user may see.  The printed address
     has a key: anyone on this machine who knows it has the rights of that user on the page.
+
+    With --serve it is for people without a kubeconfig: each signs in with a bearer token and sees what its user may
+    see.  The account of this process only reviews tokens.
     """
     from kqueue.runtime.loop import run
 
-    run(_serve(port, browser, reach))
+    if not serve:
+        _refuse_without_serve(cert_dir, plain_http, health_address)
+        run(_serve(port, browser, reach))
+        return
+    from kqueue.observe import configure_logs
+    from kqueue.page.serving import ServeOptions
+
+    configure_logs("json", log_level)
+    options = ServeOptions(
+        address=serve,
+        certificates=cert_dir,
+        plain_http=plain_http,
+        health_address=health_address,
+        kubeconfig=reach.kubeconfig,
+        context=reach.context,
+        cluster=reach.cluster,
+        server=reach.server,
+    )
+    run(_serve_many(options, reach))
+
+
+def _refuse_without_serve(cert_dir: Path | None, plain_http: bool, health_address: str) -> None:
+    from kqueue.errors import ConfigError
+
+    given = {"--cert-dir": cert_dir is not None, "--plain-http": plain_http, "--health-address": health_address != "0"}
+    for flag, is_given in given.items():
+        if is_given:
+            raise ConfigError(f"{flag}: only with --serve")
+
+
+async def _serve_many(options: ServeOptions, reach: ReachFlags) -> None:
+    from kqueue.page.serving import serve
+
+    async with reach.session() as session:
+        await serve(options, session.client, _lines)
 
 
 async def _serve(port: int, browser: bool, reach: ReachFlags) -> None:

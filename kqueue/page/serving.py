@@ -1,0 +1,114 @@
+"""The process that serves the page to many people: its connections, certificate, probes and end."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kqueue.clock import Clock, SystemClock
+from kqueue.config.address import parse_address
+from kqueue.errors import ConfigError
+from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics
+from kqueue.page.askers import OpenedViews, OpenViews
+from kqueue.page.shared_server import DEFAULT_LIMITS, SharedLimits, SharedPageServer
+from kqueue.page.views import ClusterViews
+from kqueue.runtime.client import Client, client_of
+from kqueue.runtime.kubeconfig import Overrides, find_cluster
+from kqueue.runtime.loop import stop_signal, tune_collector
+from kqueue.runtime.served_certificate import served_certificate
+from kqueue.visibility.front_proxy import User
+from kqueue.visibility.rights import Rights
+
+Lines = Callable[[dict[str, Any]], Iterable[tuple[str, int, str]]]
+FAREWELL_SECONDS = 3.0
+"""From the signal to end until no connection is accepted: proxies go on sending requests for a moment."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Where and how to serve."""
+
+    address: str
+    """`:8443`, `127.0.0.1:8443`."""
+    certificates: Path | None = None
+    """Folder of tls.crt and tls.key, read again when they change; None: a certificate of the process itself."""
+    plain_http: bool = False
+    """No TLS: another server in front speaks TLS with browsers."""
+    health_address: str = "0"
+    kubeconfig: Path | None = None
+    context: str | None = None
+    cluster: str = ""
+    server: str = ""
+
+
+def views_of_tokens(options: ServeOptions, lines: Lines, *, clock: Clock) -> OpenViews:
+    """Return a function that opens views with a client that has one token, and no other credentials of the process."""
+
+    async def opened(token: str, user: User) -> OpenedViews:
+        if not token:
+            raise ValueError("without a token the client would ask with the account of the process")
+        # The token replaces whatever the kubeconfig or the pod has, client certificates too.
+        overrides = Overrides(cluster=options.cluster, server=options.server, token=token)
+        found = await find_cluster(options.kubeconfig, options.context, overrides, clock=clock)
+        client = client_of(found, clock=clock)
+        return OpenedViews(ClusterViews(client, lines), client.close)
+
+    return opened
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    options: ServeOptions, own: Client, lines: Lines, *, clock: Clock, limits: SharedLimits = DEFAULT_LIMITS
+) -> AsyncIterator[tuple[SharedPageServer, Checks]]:
+    """Serve during the block; `own` reviews tokens, and is used for nothing else.
+
+    Raises:
+        ConfigError: an address or the certificate cannot be used.
+    """
+    try:
+        address = parse_address(options.address)
+    except ValueError as e:
+        raise ConfigError(f"--serve: {e} (found {options.address!r})") from None
+    if address is None:
+        raise ConfigError('--serve: must be an address such as ":8443"')
+    checks = Checks()
+    async with contextlib.AsyncExitStack() as stack:
+        tls: ssl.SSLContext | None = None
+        if not options.plain_http:
+            names = ["kqueue-dashboard", "localhost"]
+            tls = await stack.enter_async_context(served_certificate(options.certificates, names, clock=clock))
+        server = SharedPageServer(
+            Rights(own, clock=clock), views_of_tokens(options, lines, clock=clock), clock=clock, tls=tls, limits=limits
+        )
+        await stack.enter_async_context(server.listening(address))
+        health = HealthServer(checks=checks, metrics=Metrics(clock=clock), clock=clock)
+        await health.start(
+            probes=HttpEndpoint(setting="--health-address", bind_address=options.health_address),
+            metrics=HttpEndpoint(setting="metrics", bind_address="0"),
+        )
+        stack.push_async_callback(health.stop)
+        yield server, checks
+
+
+async def serve(options: ServeOptions, own: Client, lines: Lines) -> None:
+    """Serve until SIGTERM or SIGINT, and for some seconds longer.
+
+    Raises:
+        ConfigError: an address or the certificate cannot be used.
+    """
+    stop, clock = stop_signal(), SystemClock()
+    tune_collector()
+    async with serving(options, own, lines, clock=clock) as (server, checks):
+        _log.info("dashboard started", address=options.address, port=server.port, tls=not options.plain_http)
+        await stop.wait()
+        checks.add("stop", lambda: "the process ends")
+        _log.info("dashboard stops", sessions=server.sessions)
+        await clock.sleep(FAREWELL_SECONDS)

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 
 from kqueue.clock import Clock
+from kqueue.connections import Connection
 from kqueue.errors import ApiError, KqueueError, UnauthorizedError
 from kqueue.page.feeds import Feed
 from kqueue.page.replies import HEADERS, STATIC, file_reply, json_reply, refusal, static_files
@@ -113,7 +114,7 @@ class AskerPage:
         if self.streams >= self._limits.streams or len({*self._feeds, *wanted}) > self._limits.feeds:
             return refusal(429, "too many open pages of this user; close some", Retry_After="5")
         stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
-        sender = _Sender(stream)
+        sender = _Sender(stream, cast("Connection", request.protocol))
         self.streams += 1
         self._wanted.update(wanted)
         feeds = {name: self._feed(name) for name in wanted}
@@ -161,8 +162,8 @@ class AskerPage:
 class _Sender:
     """Writes the events of several feeds to one stream, each event whole."""
 
-    def __init__(self, stream: web.StreamResponse) -> None:
-        self._stream, self._turn = stream, asyncio.Lock()
+    def __init__(self, stream: web.StreamResponse, connection: Connection) -> None:
+        self._stream, self._connection, self._turn = stream, connection, asyncio.Lock()
 
     async def send(self, feed: str, data: bytes) -> None:
         """Send one event, and wait until the reader has taken most of it.
@@ -179,6 +180,8 @@ class _Sender:
     async def _write(self, chunk: bytes) -> None:
         async with self._turn:
             await self._stream.write(chunk)
+            if self._connection.cut_off:  # a write that waited for the reader ends then without an error
+                raise ConnectionResetError("the reader took nothing, or has gone")
 
 
 async def _follow(name: str, feed: Feed, sender: _Sender) -> None:

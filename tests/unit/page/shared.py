@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -129,8 +129,15 @@ class Browser:
 class Shared:
     """One server, and what surrounds it."""
 
-    def __init__(self, server: SharedPageServer, api: ApiServer, clock: FakeClock, http: aiohttp.ClientSession) -> None:
-        self.server, self.api, self.clock, self._http = server, api, clock, http
+    def __init__(
+        self,
+        server: SharedPageServer,
+        api: ApiServer,
+        clock: FakeClock,
+        http: aiohttp.ClientSession,
+        stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.server, self.api, self.clock, self._http, self.stop = server, api, clock, http, stop
 
     def browser(self) -> Browser:
         """A browser without a session."""
@@ -149,10 +156,11 @@ async def sharing(limits: SharedLimits = QUIET, *, clock: Clock | None = None) -
     api, used = ApiServer(), clock or FakeClock()
     rights = Rights(cast("Client", api), clock=used)
     server = SharedPageServer(rights, api.opened, clock=used, tls=None, limits=limits)
-    async with server.listening(Address("127.0.0.1", 0)):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(server.listening(Address("127.0.0.1", 0)))
         jar = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}", cookie_jar=jar) as http:
-            yield Shared(server, api, cast("FakeClock", used), http)
+            yield Shared(server, api, cast("FakeClock", used), http, stack.aclose)
 
 
 async def next_event(answer: aiohttp.ClientResponse) -> tuple[str, str]:

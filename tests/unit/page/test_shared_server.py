@@ -51,7 +51,11 @@ async def test_browsers_with_one_token_share_its_questions() -> None:
     """A wall of screens costs as much as one; a second token of the same user is another asker."""
     async with sharing() as shared:
         walls = [await shared.signed_in("token-of-ann") for _ in range(3)]
-        async with walls[0].events("queues") as one, walls[1].events("queues") as two, walls[2].events("queues") as three:
+        async with (
+            walls[0].events("queues") as one,
+            walls[1].events("queues") as two,
+            walls[2].events("queues") as three,
+        ):
             for each in (one, two, three):
                 await next_event(each)
             assert shared.api.asked == [("token-of-ann", "queues")]
@@ -194,8 +198,7 @@ async def test_requests_with_too_much_are_cut() -> None:
             await browser.sign_in("x" * 1_000_000)
         headers = {f"X-{number}": "y" * 7000 for number in range(40)}
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            async with browser.http.get("/sign-in", headers=headers) as answer:
-                answer.raise_for_status()
+            await browser.get("/sign-in", **headers)
         assert (await browser.get("/sign-in"))[0] == 200
 
 
@@ -369,7 +372,18 @@ async def test_the_server_ends_while_pages_are_open() -> None:
     async with asyncio.timeout(LIMIT):
         async with sharing(limits, clock=SystemClock()) as shared:
             ann = await shared.signed_in("token-of-ann")
-            stream = ann.http.get("/api/events?feed=queues", headers=ann.headers())
-            await next_event(await stream.__aenter__())
+            reading = asyncio.create_task(_events_to_the_end(ann))
+            while not shared.server.streams:
+                await asyncio.sleep(0.01)
+            await shared.stop()
+            assert (await reading)[-1] == ""
         assert shared.api.closed == ["token-of-ann"]
         assert (shared.server.streams, shared.server.sessions) == (0, 0)
+
+
+async def _events_to_the_end(browser: Browser) -> list[str]:
+    names = []
+    async with browser.events("queues") as answer:
+        while not names or names[-1]:
+            names.append((await next_event(answer))[0])
+    return names

@@ -1,4 +1,4 @@
-{{/* Labels of everything.  `component` is controller, webhook, uninstall, preflight or test. */}}
+{{/* Labels of everything.  `component` is controller, webhook, dashboard, uninstall, preflight or test. */}}
 {{- define "kqueue.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/name: kqueue
@@ -159,7 +159,7 @@ serviceAccountName: {{ include "kqueue.fullname" $root }}-{{ index . 1 }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if and $root.Values.priorityClassName (ne (index . 1) "preflight") }}{{/* its ResourceQuota is not there yet */}}
+{{- if and $root.Values.priorityClassName (not (has (index . 1) (list "preflight" "dashboard"))) }}{{/* the preflight's ResourceQuota is not there yet; no decision waits for the dashboard */}}
 priorityClassName: {{ $root.Values.priorityClassName }}
 {{- end }}
 {{- with $root.Values.nodeSelector }}
@@ -210,12 +210,34 @@ older chart, which have none. */}}
 {{- $root := index . 0 -}}
 {{- $settings := index $root.Values (index . 1) -}}
 {{- $health := $root.Values.configuration.health | default dict -}}
+{{ include "kqueue.probesAt" (list $settings ($health.livenessEndpointName | default "/healthz") ($health.readinessEndpointName | default "/readyz")) }}
+{{- end }}
+
+{{/* Probes with the settings of one component, and the paths of liveness and readiness. */}}
+{{- define "kqueue.probesAt" -}}
+{{- $settings := index . 0 -}}
 livenessProbe:
-  httpGet: {path: {{ $health.livenessEndpointName | default "/healthz" }}, port: health}
+  httpGet: {path: {{ index . 1 }}, port: health}
   {{- toYaml ($settings.livenessProbe | default (dict "initialDelaySeconds" 15 "periodSeconds" 20 "timeoutSeconds" 5)) | nindent 2 }}
 readinessProbe:
-  httpGet: {path: {{ $health.readinessEndpointName | default "/readyz" }}, port: health}
+  httpGet: {path: {{ index . 2 }}, port: health}
   {{- toYaml ($settings.readinessProbe | default (dict "periodSeconds" 5 "timeoutSeconds" 3)) | nindent 2 }}
+{{- end }}
+
+{{/* What pods may reach, as an egress rule: DNS and the API server. */}}
+{{- define "kqueue.asked" -}}
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+{{- end }}
+
+{{/* Labels that select the pod of the dashboard. */}}
+{{- define "kqueue.dashboardSelector" -}}
+app.kubernetes.io/name: kqueue-dashboard
+app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* Kinds that kqueue reads to follow the owners of jobs, enabled or not: group, plural. */}}

@@ -15,9 +15,9 @@ from kqueue.clock import Clock, SystemClock
 from kqueue.config.address import parse_address
 from kqueue.errors import ConfigError
 from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics
+from kqueue.page.asker_views import AskerViews, namespace_of
 from kqueue.page.askers import OpenedViews, OpenViews
 from kqueue.page.shared_server import DEFAULT_LIMITS, SharedLimits, SharedPageServer
-from kqueue.page.views import ClusterViews
 from kqueue.runtime.client import Client, client_of
 from kqueue.runtime.kubeconfig import Overrides, find_cluster
 from kqueue.runtime.loop import stop_signal, tune_collector
@@ -59,7 +59,7 @@ def views_of_tokens(options: ServeOptions, lines: Lines, *, clock: Clock) -> Ope
         overrides = Overrides(cluster=options.cluster, server=options.server, token=token)
         found = await find_cluster(options.kubeconfig, options.context, overrides, clock=clock)
         client = client_of(found, clock=clock)
-        return OpenedViews(ClusterViews(client, lines), client.close)
+        return OpenedViews(AskerViews(client, lines, namespace=namespace_of(user.name)), client.close)
 
     return opened
 

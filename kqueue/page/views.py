@@ -75,9 +75,9 @@ class ClusterViews:
         found = await ask(self._client, path(*_API, "namespaces", namespace, "workloads", name, "explanation"))
         return {"explanation": found, "lines": list(self._lines(found))}
 
-    async def workloads(self) -> JSON:
-        """Return a row for each Workload that the user may list, the oldest first."""
-        found = await self._client.list_json(WORKLOADS)
+    async def workloads(self, namespace: str | None = None) -> JSON:
+        """Return a row for each Workload of a namespace, or of all, the oldest first."""
+        found = await self._client.list_json(WORKLOADS, namespace)
         found.sort(key=_created)
         left = max(0, len(found) - MOST_WORKLOADS)
         return {"items": [workload_row(obj) for obj in found[:MOST_WORKLOADS]], "left": left}

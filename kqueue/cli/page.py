@@ -31,6 +31,9 @@ _PlainOption = Annotated[
     bool, typer.Option("--plain-http", help="With --serve: no TLS, behind a server that speaks TLS with browsers.")
 ]
 _HealthOption = Annotated[str, typer.Option(help="With --serve: address of /healthz and /readyz; 0 is off.")]
+_PaceOption = Annotated[
+    int, typer.Option(min=1, max=1000, help="With --serve: limit of questions to the cluster, of all users together.")
+]
 _LogLevelOption = Annotated[str, typer.Option(help="With --serve: debug, info, warning or error.")]
 
 
@@ -41,6 +44,7 @@ def dashboard(
     cert_dir: _CertDirOption = None,
     plain_http: _PlainOption = False,
     health_address: _HealthOption = "0",
+    questions_per_second: _PaceOption = 3,
     log_level: _LogLevelOption = "info",
     *,
     reach: ReachFlags,
@@ -68,6 +72,7 @@ def dashboard(
         certificates=cert_dir,
         plain_http=plain_http,
         health_address=health_address,
+        per_second=questions_per_second,
         kubeconfig=reach.kubeconfig,
         context=reach.context,
         cluster=reach.cluster,

@@ -28,7 +28,11 @@ _BEAT_SECONDS = 15.0
 _SECONDS = {"queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0}
 
 
-async def _at_once() -> None:
+Pace = Callable[[bool], Awaitable[None]]
+"""Returns when a question may be sent; True: a person waits for its answer, False: it renews an answer."""
+
+
+async def _at_once(_: bool) -> None:
     """Wait for nothing."""
 
 
@@ -51,7 +55,7 @@ class AskerPage:
         *,
         clock: Clock,
         limits: AskerLimits | None = None,
-        pace: Callable[[], Awaitable[None]] = _at_once,
+        pace: Pace = _at_once,
         on_unauthorized: Callable[[], None] = lambda: None,
     ) -> None:
         """`pace` is awaited before each question to the cluster; `on_unauthorized` is called when the API server does
@@ -63,6 +67,8 @@ class AskerPage:
         self._wanted = Counter[str]()
         """Streams by the name of the feed."""
         self._files = static_files()
+        self._answered: set[str] = set()
+        """Feeds with readers that have an answer."""
         self._asking = 0
         self.streams = 0
         """The number of open streams of events."""
@@ -85,7 +91,7 @@ class AskerPage:
             return refusal(429, "too many questions at one time; ask again", Retry_After="1")
         self._asking += 1
         try:
-            async with self._question():
+            async with self._question(awaited=True):
                 return json_reply(await self._views.explanation(namespace, name))
         except ApiError as e:
             return json_reply({"error": str(e), "reason": e.reason}, status=e.status or 502)
@@ -95,9 +101,9 @@ class AskerPage:
             self._asking -= 1
 
     @asynccontextmanager
-    async def _question(self) -> AsyncIterator[None]:
+    async def _question(self, *, awaited: bool) -> AsyncIterator[None]:
         """Wait for the pace, and notice that the API server does not know the asker."""
-        await self._pace()
+        await self._pace(awaited)
         try:
             yield
         except UnauthorizedError:
@@ -134,6 +140,7 @@ class AskerPage:
             for name in wanted:  # feeds without readers are forgotten, so that names and answers do not add up
                 if not self._wanted[name]:
                     del self._wanted[name], self._feeds[name]
+                    self._answered.discard(name)
         stream.force_close()
         return stream
 
@@ -155,7 +162,8 @@ class AskerPage:
         return feed
 
     async def _one(self, feed: str) -> dict[str, Any]:
-        async with self._question():
+        async with self._question(awaited=feed not in self._answered):
+            self._answered.add(feed)
             return await self._views.one(feed)
 
 

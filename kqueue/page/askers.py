@@ -16,7 +16,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
 from kqueue.isolation import isolated_logged
-from kqueue.page.asker_page import AskerLimits, AskerPage
+from kqueue.page.asker_page import AskerLimits, AskerPage, Pace
 from kqueue.page.views import ClusterViews
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.rights import Rights
@@ -70,7 +70,7 @@ class Askers:
         open_views: OpenViews,
         *,
         clock: Clock,
-        pace: Callable[[], Awaitable[None]],
+        pace: Pace,
         limits: AskerLimits,
         times: ReviewTimes,
     ) -> None:

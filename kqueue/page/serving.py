@@ -17,7 +17,7 @@ from kqueue.errors import ConfigError
 from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics
 from kqueue.page.asker_views import AskerViews, namespace_of
 from kqueue.page.askers import OpenedViews, OpenViews
-from kqueue.page.shared_server import DEFAULT_LIMITS, SharedLimits, SharedPageServer
+from kqueue.page.shared_server import PER_SECOND, SharedLimits, SharedPageServer
 from kqueue.runtime.client import Client, client_of
 from kqueue.runtime.kubeconfig import Overrides, find_cluster
 from kqueue.runtime.loop import stop_signal, tune_collector
@@ -43,6 +43,8 @@ class ServeOptions:
     plain_http: bool = False
     """No TLS: another server in front speaks TLS with browsers."""
     health_address: str = "0"
+    per_second: int = PER_SECOND
+    """Questions to the cluster, of all people together."""
     kubeconfig: Path | None = None
     context: str | None = None
     cluster: str = ""
@@ -66,7 +68,7 @@ def views_of_tokens(options: ServeOptions, lines: Lines, *, clock: Clock) -> Ope
 
 @contextlib.asynccontextmanager
 async def serving(
-    options: ServeOptions, own: Client, lines: Lines, *, clock: Clock, limits: SharedLimits = DEFAULT_LIMITS
+    options: ServeOptions, own: Client, lines: Lines, *, clock: Clock
 ) -> AsyncIterator[tuple[SharedPageServer, Checks]]:
     """Serve during the block; `own` reviews tokens, and is used for nothing else.
 
@@ -86,7 +88,11 @@ async def serving(
             names = ["kqueue-dashboard", "localhost"]
             tls = await stack.enter_async_context(served_certificate(options.certificates, names, clock=clock))
         server = SharedPageServer(
-            Rights(own, clock=clock), views_of_tokens(options, lines, clock=clock), clock=clock, tls=tls, limits=limits
+            Rights(own, clock=clock),
+            views_of_tokens(options, lines, clock=clock),
+            clock=clock,
+            tls=tls,
+            limits=SharedLimits(per_second=options.per_second),
         )
         await stack.enter_async_context(server.listening(address))
         health = HealthServer(checks=checks, metrics=Metrics(clock=clock), clock=clock)

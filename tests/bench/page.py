@@ -125,7 +125,7 @@ async def _watched(pid: int, address: str, bearers: Sequence[str] = ()) -> tuple
         readers = [
             asyncio.create_task(read(session, base, bearer)) for bearer in bearers or [""] * VIEWERS
         ]  # fmt: skip
-        await asyncio.sleep(5 if len(set(bearers)) <= 1 else 30)  # all are connected and have the whole map
+        await asyncio.sleep(5 if len(set(bearers)) <= 1 else 25)  # all are connected and have the whole map
         before, began, events = cpu_seconds(pid), time.monotonic(), 0
         await asyncio.sleep(SECONDS)
         used = (cpu_seconds(pid) - before) * SECONDS / (time.monotonic() - began)

@@ -325,6 +325,31 @@ async def test_questions_of_all_together_are_paced() -> None:
     assert min(asked.count(token) for token in tokens) >= 5
 
 
+async def test_what_a_person_waits_for_goes_before_what_is_renewed() -> None:
+    """A click does not wait behind the pages of a hundred people."""
+    limits = replace(QUIET, per_second=1.0, burst=20)
+    async with sharing(limits) as shared:
+        tokens = [f"token-{number}" for number in range(20)]
+        shared.api.users |= {token: token for token in tokens}
+        streams = [asyncio.create_task(_read(await shared.signed_in(token))) for token in tokens]
+        ann = await shared.signed_in("token-of-ann")
+        async with asyncio.timeout(LIMIT):
+            while len(shared.api.asked) < len(tokens):
+                await asyncio.sleep(0.01)
+            await shared.clock.advance(3)
+            clicked = asyncio.create_task(ann.get("/api/explanations/ann/job"))
+            before = len(shared.api.asked)
+            while not clicked.done():
+                await shared.clock.advance(0.1)
+                await asyncio.sleep(0.01)
+        later = [question for _, question in shared.api.asked[before:]]
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    assert later.index("ann/job") <= 3
+
+
 async def _read(browser: Browser) -> None:
     async with browser.events("queues") as answer:
         await answer.content.readline()

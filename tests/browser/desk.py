@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, cast
 
 from playwright.sync_api import Page
@@ -68,14 +68,21 @@ class Desk:
 
 @contextmanager
 def serving(answers: Answers) -> Iterator[PageServer]:
-    """Run the server on a loop in another thread, because the browser's driver blocks this one."""
+    """Run the server of one user."""
     server = PageServer(cast("ClusterViews", answers), clock=SystemClock())
+    with on_thread(server.listening):
+        yield server
+
+
+@contextmanager
+def on_thread(listening: Callable[[], AbstractAsyncContextManager[Any]]) -> Iterator[None]:
+    """Run a server on a loop in another thread, because the browser's driver blocks this one."""
     ready, ends = threading.Event(), list[Callable[[], object]]()
 
     async def serve() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         ends.append(lambda: loop.call_soon_threadsafe(stop.set))
-        async with server.listening():
+        async with listening():
             ready.set()
             await stop.wait()
 
@@ -83,7 +90,7 @@ def serving(answers: Answers) -> Iterator[PageServer]:
     thread.start()
     try:
         assert ready.wait(10), "the server does not listen"
-        yield server
+        yield
     finally:
         for end in ends:
             end()

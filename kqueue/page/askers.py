@@ -135,11 +135,6 @@ class Askers:
             self._close(asker.opened)
         asker.token = ""
 
-    def abandon(self, asker: Asker) -> None:
-        """Close an asker for which no session could begin."""
-        if asker.sessions == 0:
-            self._close(asker.opened)
-
     async def is_good(self, asker: Asker) -> bool:
         """Whether the asker's token is good, by a review where one is due.
 

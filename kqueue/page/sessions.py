@@ -32,7 +32,7 @@ class SessionLimits:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Session(Generic[T]):
+class PageSession(Generic[T]):
     """One browser of one asker."""
 
     asker: T
@@ -53,12 +53,12 @@ class Sessions(Generic[T]):
     ) -> None:
         """`on_end` is called with the asker of each session that has ended."""
         self._clock, self._limits, self._on_end = clock, limits or SessionLimits(), on_end
-        self._by_digest: dict[bytes, Session[T]] = {}
+        self._by_digest: dict[bytes, PageSession[T]] = {}
 
     def __len__(self) -> int:
         return len(self._by_digest)
 
-    def all(self) -> list[Session[T]]:
+    def all(self) -> list[PageSession[T]]:
         """Return the sessions that are not over."""
         return list(self._by_digest.values())
 
@@ -80,10 +80,10 @@ class Sessions(Generic[T]):
         if self.is_full:
             raise OverflowError("too many sessions")
         identifier, now = key or secrets.token_urlsafe(32), self._clock.monotonic()
-        self._by_digest[_digest(identifier)] = Session(asker=asker, user=user, began=now, used=now)
+        self._by_digest[_digest(identifier)] = PageSession(asker=asker, user=user, began=now, used=now)
         return identifier
 
-    def find(self, identifier: str, *, touch: bool = True) -> Session[T] | None:
+    def find(self, identifier: str, *, touch: bool = True) -> PageSession[T] | None:
         """Return the session of an identifier, and note its use; None: there is none, or it is over."""
         session = self._by_digest.get(_digest(identifier))
         if session is None:
@@ -113,13 +113,13 @@ class Sessions(Generic[T]):
             if self._is_over(session):
                 self._end(session)
 
-    def _is_over(self, session: Session[T]) -> bool:
+    def _is_over(self, session: PageSession[T]) -> bool:
         now = self._clock.monotonic()
         if session.answering:
             session.used = now
         return now - session.used > self._limits.idle or now - session.began > self._limits.absolute
 
-    def _end(self, session: Session[T]) -> None:
+    def _end(self, session: PageSession[T]) -> None:
         self._by_digest = {digest: each for digest, each in self._by_digest.items() if each is not session}
         session.ended.set()
         self._on_end(session.asker)

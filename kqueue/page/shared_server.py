@@ -30,7 +30,7 @@ from kqueue.page.bearer import LONGEST, bearer_of, token_in
 from kqueue.page.failed_sign_ins import FailedSignIns
 from kqueue.page.replies import HEADERS, STATIC, file_reply, json_reply, refusal, static_files
 from kqueue.page.same_site import is_from_page
-from kqueue.page.sessions import Session, SessionLimits, Sessions
+from kqueue.page.sessions import PageSession, SessionLimits, Sessions
 from kqueue.page.sign_in_page import sign_in_page
 from kqueue.runtime.lane import Lane, Lanes
 from kqueue.visibility.rights import Rights
@@ -202,7 +202,7 @@ class SharedPageServer:
 
     # --- sessions
 
-    async def _session(self, request: web.BaseRequest, bearer: str | None) -> Session[Asker] | web.Response:
+    async def _session(self, request: web.BaseRequest, bearer: str | None) -> PageSession[Asker] | web.Response:
         """Return the session of a request, or the answer to one without.
 
         Raises:
@@ -218,7 +218,7 @@ class SharedPageServer:
             return web.Response(status=303, headers={"Location": "/sign-in", **HEADERS})
         return refusal(401, "sign in at /sign-in")
 
-    async def _session_of_bearer(self, request: web.BaseRequest, bearer: str) -> Session[Asker] | web.Response:
+    async def _session_of_bearer(self, request: web.BaseRequest, bearer: str) -> PageSession[Asker] | web.Response:
         token, address = token_in(bearer), request.remote or ""
         if token is None:
             return _unknown("the header Authorization must be one bearer token")
@@ -236,6 +236,7 @@ class SharedPageServer:
             return refusal(503, "too many people are signed in; try again later", Retry_After="60")
         session = self._sessions.find(key)
         assert session is not None, "it has just begun"
+        _log.info("signed in by a proxy or a program", user=asker.user.name, address=address)
         return session
 
     def _begun(self, asker: Asker, key: str = "") -> str | None:

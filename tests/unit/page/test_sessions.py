@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kqueue.clock import FakeClock
-from kqueue.page.sessions import Session, SessionLimits, Sessions
+from kqueue.page.sessions import PageSession, SessionLimits, Sessions
 
 LIMITS = SessionLimits(most=4, most_of_user=2, idle=100.0, absolute=1000.0)
 
@@ -34,26 +34,26 @@ async def test_an_identifier_is_long_and_never_the_same() -> None:
     assert min(len(first), len(second)) >= 43  # 256 bits
 
 
-async def idle(kept: Kept, session: Session[str], _: str) -> None:
+async def idle(kept: Kept, session: PageSession[str], _: str) -> None:
     await kept.clock.advance(101)
 
 
-async def used_for_long(kept: Kept, session: Session[str], identifier: str) -> None:
+async def used_for_long(kept: Kept, session: PageSession[str], identifier: str) -> None:
     for _ in range(11):
         await kept.clock.advance(99)
         kept.sessions.find(identifier)
 
 
-async def read_for_long(kept: Kept, session: Session[str], _: str) -> None:
+async def read_for_long(kept: Kept, session: PageSession[str], _: str) -> None:
     session.answering = 1
     await kept.clock.advance(1001)
 
 
-async def ended(kept: Kept, session: Session[str], identifier: str) -> None:
+async def ended(kept: Kept, session: PageSession[str], identifier: str) -> None:
     kept.sessions.end(identifier)
 
 
-async def ended_with_its_asker(kept: Kept, session: Session[str], _: str) -> None:
+async def ended_with_its_asker(kept: Kept, session: PageSession[str], _: str) -> None:
     kept.sessions.end_of("ann")
 
 
@@ -61,7 +61,7 @@ ENDS = [idle, used_for_long, read_for_long, ended, ended_with_its_asker]
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__.replace("_", " "))
-async def test_a_session_that_is_over_is_not_found(end: Callable[[Kept, Session[str], str], object]) -> None:
+async def test_a_session_that_is_over_is_not_found(end: Callable[[Kept, PageSession[str], str], object]) -> None:
     """Its streams are told, and its asker is released once."""
     kept = Kept()
     identifier = kept.begin("ann")
@@ -75,15 +75,15 @@ async def test_a_session_that_is_over_is_not_found(end: Callable[[Kept, Session[
     assert kept.ended == ["ann"]
 
 
-async def looked_at(kept: Kept, identifier: str, session: Session[str]) -> None:
+async def looked_at(kept: Kept, identifier: str, session: PageSession[str]) -> None:
     kept.sessions.find(identifier, touch=False)
 
 
-async def used(kept: Kept, identifier: str, session: Session[str]) -> None:
+async def used(kept: Kept, identifier: str, session: PageSession[str]) -> None:
     kept.sessions.find(identifier)
 
 
-async def reading(kept: Kept, identifier: str, session: Session[str]) -> None:
+async def reading(kept: Kept, identifier: str, session: PageSession[str]) -> None:
     session.answering = 1
     kept.sessions.sweep()
 

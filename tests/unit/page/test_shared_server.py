@@ -407,7 +407,7 @@ async def test_the_server_ends_while_pages_are_open() -> None:
 
 
 async def _events_to_the_end(browser: Browser) -> list[str]:
-    names = []
+    names = list[str]()
     async with browser.events("queues") as answer:
         while not names or names[-1]:
             names.append((await next_event(answer))[0])

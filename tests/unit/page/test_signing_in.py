@@ -46,7 +46,7 @@ BEARERS = [
 @pytest.mark.parametrize(("given", "bearer"), [case[:2] for case in BEARERS], ids=[case[2] for case in BEARERS])
 def test_a_request_has_one_bearer_or_none(given: list[str], bearer: str | None) -> None:
     """A header that is there but no bearer is refused, and never means the cookie."""
-    request = make_mocked_request("GET", "/", headers=[("Authorization", value) for value in given])  # type: ignore[arg-type]
+    request = make_mocked_request("GET", "/", headers=[("Authorization", value) for value in given])
 
     assert bearer_of(request) == bearer
 

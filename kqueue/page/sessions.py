@@ -22,8 +22,8 @@ T = TypeVar("T")
 class SessionLimits:
     """Limits of sessions; times in seconds."""
 
-    most: int = 512
-    most_of_user: int = 8
+    most: int = 1024
+    most_of_user: int = 64
     """Beyond them the user's least recently used session ends."""
     idle: float = 30 * 60.0
     """Without a request, and without an open stream of events; a stream is a request that is being answered."""

@@ -56,7 +56,7 @@ class SharedLimits:
 
     connections: Bounds = BOUNDS
     sessions: SessionLimits = field(default_factory=SessionLimits)
-    asker: AskerLimits = field(default_factory=lambda: AskerLimits(feeds=12, streams=32, questions=4))
+    asker: AskerLimits = field(default_factory=lambda: AskerLimits(feeds=12, streams=128, questions=4))
     reviews: ReviewTimes = field(default_factory=ReviewTimes)
     per_second: float = PER_SECOND
     """Questions to the cluster, of all askers together; with more, pages are renewed less often."""

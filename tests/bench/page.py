@@ -101,6 +101,8 @@ def _shared(tokens: int) -> Iterator[Figure]:
     with _server(5_000, "shared") as (pid, address):
         bearers = [f"token-{viewer % tokens}" for viewer in range(VIEWERS)]
         used, events = asyncio.run(_watched(pid, address, bearers))
+        if tokens == 1:
+            check(events >= VIEWERS * SECONDS / 2 * 0.8, f"{VIEWERS} viewers got {events} events in {SECONDS} s")
         yield Figure("server_percent", [100 * used / SECONDS], goal=at_most(2))
         yield Figure("memory_mib", [peak_mib(pid)])
         yield Figure("renewed_s", [SECONDS * VIEWERS / events])

@@ -16,16 +16,24 @@ from aiohttp import web
 
 from kqueue.clock import Clock
 from kqueue.connections import Connection
-from kqueue.errors import ApiError, KqueueError, UnauthorizedError
-from kqueue.page.feeds import Feed
+from kqueue.errors import UnauthorizedError
+from kqueue.page.changes import map_change, workloads_change
+from kqueue.page.feeds import Change, Feed
+from kqueue.page.questions import answered, question
 from kqueue.page.replies import HEADERS, STATIC, file_reply, json_reply, refusal, static_files
-from kqueue.page.views import ClusterViews, map_change
+from kqueue.page.trends import trends_change
+from kqueue.page.views import TREND_SECONDS, ClusterViews
 
 _MOST_FEEDS: Final = 8
 """Feeds of one stream of events."""
 _BEAT_SECONDS = 15.0
 """Seconds between comments in a silent stream, by which both sides notice a lost connection."""
-_SECONDS = {"queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0}
+_QUESTION_SECONDS = 60.0
+"""For a question with its body and its answer."""
+_SECONDS = {
+    "queues": 2.0, "topologies": 10.0, "map": 2.0, "workloads": 5.0, "starts": 30.0, "trends": TREND_SECONDS
+}  # fmt: skip
+_CHANGES: dict[str, Change] = {"map": map_change, "trends": trends_change, "workloads": workloads_change}
 
 
 Pace = Callable[[bool], Awaitable[None]]
@@ -57,18 +65,21 @@ class AskerPage:
         limits: AskerLimits | None = None,
         pace: Pace = _at_once,
         on_unauthorized: Callable[[], None] = lambda: None,
+        remembers: bool = False,
     ) -> None:
         """`pace` is awaited before each question to the cluster; `on_unauthorized` is called when the API server does
-        not know the asker's credentials (any more).
+        not know the asker's credentials (any more); `remembers`: trends are read while any page is open, whatever it
+        shows.
         """
+        self._remembers = remembers
         self._views, self._clock, self._limits = views, clock, limits or AskerLimits()
         self._pace, self._on_unauthorized = pace, on_unauthorized
         self._feeds: dict[str, Feed] = {}
         self._wanted = Counter[str]()
         """Streams by the name of the feed."""
         self._files = static_files()
-        self._answered: set[str] = set()
-        """Feeds with readers that have an answer."""
+        self._begun: set[str] = set()
+        """Feeds with readers that were asked for."""
         self._asking = 0
         self.streams = 0
         """The number of open streams of events."""
@@ -81,24 +92,26 @@ class AskerPage:
             return file_reply(self._files[request.path])
         if request.path == "/api/events":
             return await self._events(request, ended)
-        match request.path.split("/"):
-            case ["", "api", "explanations", namespace, name] if namespace and name:
-                return await self._explanation(namespace, name)
-        return refusal(404, "there is no such page")
+        ask = question(self._views, request)
+        return refusal(404, "there is no such page") if ask is None else await self._answered(ask)
 
-    async def _explanation(self, namespace: str, name: str) -> web.StreamResponse:
+    async def _answered(self, ask: Callable[[], Awaitable[dict[str, Any]]]) -> web.StreamResponse:
         if self._asking >= self._limits.questions:
             return refusal(429, "too many questions at one time; ask again", Retry_After="1")
+
+        async def paced() -> dict[str, Any]:
+            async with self._question(awaited=True):
+                return await ask()
+
         self._asking += 1
         try:
-            async with self._question(awaited=True):
-                return json_reply(await self._views.explanation(namespace, name))
-        except ApiError as e:
-            return json_reply({"error": str(e), "reason": e.reason}, status=e.status or 502)
-        except KqueueError as e:
-            return json_reply({"error": str(e), "reason": ""}, status=502)
+            async with asyncio.timeout(_QUESTION_SECONDS):
+                answer, status = await answered(paced)
+        except TimeoutError:
+            return refusal(408, "the question or its answer did not come in time")
         finally:
             self._asking -= 1
+        return json_reply(answer, status=status)
 
     @asynccontextmanager
     async def _question(self, *, awaited: bool) -> AsyncIterator[None]:
@@ -116,19 +129,23 @@ class AskerPage:
         """Send the versions of some feeds (`?feed=queues&feed=map/NAME`) until the reader goes."""
         wanted = list(dict.fromkeys(request.query.getall("feed", [])))
         if not 1 <= len(wanted) <= _MOST_FEEDS or not all(_is_feed(feed) for feed in wanted):
-            return refusal(400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, map/NAME")
+            return refusal(
+                400, f"name 1 to {_MOST_FEEDS} feeds: queues, topologies, workloads, starts, trends, map/NAME"
+            )
         if self.streams >= self._limits.streams or len({*self._feeds, *wanted}) > self._limits.feeds:
             return refusal(429, "too many open pages of this user; close some", Retry_After="5")
         stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
         sender = _Sender(stream, cast("Connection", request.protocol))
         self.streams += 1
-        self._wanted.update(wanted)
-        feeds = {name: self._feed(name) for name in wanted}
+        read = [*wanted, *(["trends"] if self._remembers and "trends" not in wanted else [])]
+        self._wanted.update(read)
+        feeds = {name: self._feed(name) for name in read}
         try:
             await stream.prepare(request)
             async with asyncio.TaskGroup() as group:
                 for name, feed in feeds.items():
-                    group.create_task(_follow(name, feed, sender), name=f"events of {name}")
+                    reading = _follow(name, feed, sender) if name in wanted else _read(feed)
+                    group.create_task(reading, name=f"events of {name}")
                 group.create_task(self._beat(sender), name="beat")
                 if ended is not None:
                     group.create_task(_until(ended), name="end")
@@ -136,11 +153,11 @@ class AskerPage:
             pass
         finally:
             self.streams -= 1
-            self._wanted.subtract(wanted)
-            for name in wanted:  # feeds without readers are forgotten, so that names and answers do not add up
+            self._wanted.subtract(read)
+            for name in read:  # feeds without readers are forgotten, so that names and answers do not add up
                 if not self._wanted[name]:
                     del self._wanted[name], self._feeds[name]
-                    self._answered.discard(name)
+                    self._begun.discard(name)
         stream.force_close()
         return stream
 
@@ -157,13 +174,13 @@ class AskerPage:
                 lambda: self._one(name),
                 clock=self._clock,
                 seconds=_SECONDS[kind],
-                change=map_change if kind == "map" else None,
+                change=_CHANGES.get(kind),
             )
         return feed
 
     async def _one(self, feed: str) -> dict[str, Any]:
-        async with self._question(awaited=feed not in self._answered):
-            self._answered.add(feed)
+        async with self._question(awaited=feed not in self._begun):
+            self._begun.add(feed)
             return await self._views.one(feed)
 
 
@@ -196,6 +213,12 @@ async def _follow(name: str, feed: Feed, sender: _Sender) -> None:
     async with aclosing(feed.versions()) as versions:
         async for version in versions:
             await sender.send(name, version)
+
+
+async def _read(feed: Feed) -> None:
+    async with aclosing(feed.versions()) as versions:
+        async for _ in versions:
+            pass
 
 
 async def _until(ended: asyncio.Event) -> None:

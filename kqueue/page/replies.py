@@ -25,7 +25,7 @@ _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 def static_files() -> dict[str, Path]:
     """Return the files of the page by their path in a request.  They are small, and the same for everybody."""
-    return {f"/static/{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.*") if file.is_file()}
+    return {f"/static/{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.*") if file.suffix in _KINDS}
 
 
 def file_reply(path: Path) -> web.Response:

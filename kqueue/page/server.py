@@ -19,6 +19,7 @@ from kqueue.clock import Clock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.errors import ConfigError
 from kqueue.page.asker_page import AskerPage
+from kqueue.page.questions import is_posted
 from kqueue.page.replies import HEADERS, refusal
 from kqueue.page.views import ClusterViews
 
@@ -36,7 +37,7 @@ class PageServer:
 
     def __init__(self, views: ClusterViews, *, clock: Clock, bounds: Bounds = BOUNDS) -> None:
         """`bounds` limit the connections; a reader that takes nothing for `bounds.write` seconds is dropped."""
-        self._page, self._clock = AskerPage(views, clock=clock), clock
+        self._page, self._clock = AskerPage(views, clock=clock, remembers=True), clock
         self._key = secrets.token_urlsafe(24)
         self._connections = Connections(self._answer, clock=clock, bounds=bounds, context=lambda: None)
 
@@ -86,9 +87,10 @@ class PageServer:
 
     def _refused(self, request: web.BaseRequest) -> web.StreamResponse | None:
         """Return the answer to a request of another site or of another user; None: it is the page's user."""
-        if request.host not in (f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"):
+        hosts = (f"{LOOPBACK}:{self.port}", f"localhost:{self.port}")
+        if request.host not in hosts:
             return refusal(421, "this server does not serve the host of the request")
-        if request.method != "GET":
+        if request.method != "GET" and not is_posted(request, hosts):
             return refusal(405, "the page only reads")
         if request.path == "/" and _KEY in request.query:
             if not self._is_key(request.query[_KEY]):

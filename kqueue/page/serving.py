@@ -51,7 +51,7 @@ class ServeOptions:
     server: str = ""
 
 
-def views_of_tokens(options: ServeOptions, lines: Lines, *, clock: Clock) -> OpenViews:
+def views_of_tokens(options: ServeOptions, lines: Lines, what_if_lines: Lines, *, clock: Clock) -> OpenViews:
     """Return a function that opens views with a client that has one token, and no other credentials of the process."""
 
     async def opened(token: str, user: User) -> OpenedViews:
@@ -61,14 +61,16 @@ def views_of_tokens(options: ServeOptions, lines: Lines, *, clock: Clock) -> Ope
         overrides = Overrides(cluster=options.cluster, server=options.server, token=token)
         found = await find_cluster(options.kubeconfig, options.context, overrides, clock=clock)
         client = client_of(found, clock=clock)
-        return OpenedViews(AskerViews(client, lines, namespace=namespace_of(user.name)), client.close)
+        namespace = namespace_of(user.name)
+        views = AskerViews(client, lines, namespace=namespace, what_if_lines=what_if_lines, clock=clock)
+        return OpenedViews(views, client.close)
 
     return opened
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    options: ServeOptions, own: Client, lines: Lines, *, clock: Clock
+    options: ServeOptions, own: Client, lines: Lines, what_if_lines: Lines, *, clock: Clock
 ) -> AsyncIterator[tuple[SharedPageServer, Checks]]:
     """Serve during the block; `own` reviews tokens, and is used for nothing else.
 
@@ -89,7 +91,7 @@ async def serving(
             tls = await stack.enter_async_context(served_certificate(options.certificates, names, clock=clock))
         server = SharedPageServer(
             Rights(own, clock=clock),
-            views_of_tokens(options, lines, clock=clock),
+            views_of_tokens(options, lines, what_if_lines, clock=clock),
             clock=clock,
             tls=tls,
             limits=SharedLimits(per_second=options.per_second),
@@ -104,7 +106,7 @@ async def serving(
         yield server, checks
 
 
-async def serve(options: ServeOptions, own: Client, lines: Lines) -> None:
+async def serve(options: ServeOptions, own: Client, lines: Lines, what_if_lines: Lines) -> None:
     """Serve until SIGTERM or SIGINT, and for some seconds longer.
 
     Raises:
@@ -112,7 +114,7 @@ async def serve(options: ServeOptions, own: Client, lines: Lines) -> None:
     """
     stop, clock = stop_signal(), SystemClock()
     tune_collector()
-    async with serving(options, own, lines, clock=clock) as (server, checks):
+    async with serving(options, own, lines, what_if_lines, clock=clock) as (server, checks):
         _log.info("dashboard started", address=options.address, port=server.port, tls=not options.plain_http)
         await stop.wait()
         checks.add("stop", lambda: "the process ends")

@@ -164,8 +164,8 @@ class SharedPageServer:
             connection.end(self._clock.monotonic())
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.method != "GET":
-            return await self._changed(request)
+        if request.method != "GET" and (refused := await self._posted(request)) is not None:
+            return refused
         if request.path in self._files:
             return file_reply(self._files[request.path])
         bearer = bearer_of(request)
@@ -187,8 +187,8 @@ class SharedPageServer:
         finally:
             session.answering -= 1
 
-    async def _changed(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request that may change something: only pages of this server send such requests."""
+    async def _posted(self, request: web.BaseRequest) -> web.StreamResponse | None:
+        """Answer a request that is no GET: only pages of this server send such requests.  None: it is a question."""
         if request.method != "POST":
             return refusal(405, "GET and POST are served", Allow="GET, POST")
         if not is_from_page(request.headers, request.host):
@@ -198,6 +198,8 @@ class SharedPageServer:
                 return await self._sign_in(request)
             case "/sign-out":
                 return self._sign_out(request)
+            case "/api/whatifs" if request.content_type == "application/json":
+                return None
         return refusal(405, "the page only reads", Allow="GET")
 
     # --- sessions

@@ -2,12 +2,14 @@
 
     page/5000     hosts of the map; one in a hundred changes every two seconds
     page/20000    the same
-    page/viewers  50 readers of the events of one server, at 5,000 hosts
+    page/table    20,000 workloads, of which one in a hundred changes every five seconds
+    page/viewers  50 readers of the events of one server, at 5,000 hosts, 100 ClusterQueues
     page/screens  the same by the server for many people, all with one token
     page/people   the same, each with a token and so with questions of its own, which are paced
 
 `paint_ms` is the time from the navigation to the first paint with content, `map_ms` to the drawn map, `update_ms` the
-time of the main thread for one change: decoding, merging, drawing.  `server_percent` is the processor time of the server
+time of the main thread for one change: decoding, merging, drawing.  `table_ms` is the time to the first drawn rows, and
+`scroll_ms` the time of the main thread for the rows of a jump to another place, of which a frame has 16.  `server_percent` is the processor time of the server
 in percent of one core.  Answers come from a process of their own; a cluster's time to answer is not part of any figure.
 """
 
@@ -25,11 +27,27 @@ import aiohttp
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.bench._meter import cpu_seconds, peak_mib
+from tests.bench._page_server import WORKLOADS
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 from tools import browser
 
 VIEWERS, SECONDS = 50, 20.0
-_MEASURED = "performance.getEntriesByName('draw map/dc')[0]"
+_MAP, _TABLE = ("topology/dc", "map/dc"), ("workloads", "workloads")
+"""Views and the feeds that they draw."""
+_JUMPS = """async () => {
+  const found = [];
+  for (let place = 0; place < 60; place++) {
+    scrollTo(0, (place * 7919 % 60) * 9000);
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    found.push(performance.getEntriesByName('rows').at(-1).duration);
+  }
+  return found;
+}"""
+"""Jump to sixty places; return the time for the rows of each."""
+
+
+def _measured(feed: str) -> str:
+    return f"performance.getEntriesByName('draw {feed}')[0]"
 
 
 @contextmanager
@@ -49,22 +67,24 @@ def _window(chromium: Browser) -> Page:
     return chromium.new_page(viewport={"width": 1600, "height": 1000}, bypass_csp=True)
 
 
-def _drawn(page: Page, address: str) -> tuple[float, float]:
-    """Open the map; return the milliseconds to the first paint and to the drawn map."""
+def _drawn(page: Page, address: str, view: tuple[str, str]) -> tuple[float, float]:
+    """Open a view; return the milliseconds to the first paint and to the drawn view."""
+    measured = _measured(view[1])
     page.goto(address)
-    page.goto(f"{address.partition('?')[0]}#/topology/dc")
+    page.goto(f"{address.partition('?')[0]}#/{view[0]}")
     page.reload()
-    page.wait_for_function(f"{_MEASURED} !== undefined")
+    page.wait_for_function(f"{measured} !== undefined")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    return paint, page.evaluate(f"{_MEASURED}.startTime + {_MEASURED}.duration")
+    return paint, page.evaluate(f"{measured}.startTime + {measured}.duration")
 
 
-def _updates(page: Page, count: int) -> Iterator[float]:
+def _updates(page: Page, count: int, feed: str) -> Iterator[float]:
     """Yield the milliseconds of the main thread for each of the next changes."""
+    measured = _measured(feed)
     for _ in range(count):
-        before = page.evaluate(f"{_MEASURED}.startTime")
-        page.wait_for_function(f"{_MEASURED} !== undefined && {_MEASURED}.startTime > {before}")
-        yield page.evaluate(f"{_MEASURED}.duration")
+        before = page.evaluate(f"{measured}.startTime")
+        page.wait_for_function(f"{measured} !== undefined && {measured}.startTime > {before}")
+        yield page.evaluate(f"{measured}.duration")
 
 
 def _map(hosts: int) -> Iterator[Figure]:
@@ -77,15 +97,33 @@ def _map(hosts: int) -> Iterator[Figure]:
         drawn = []
         for _ in range(REPETITIONS):
             page = _window(chromium)
-            drawn.append(_drawn(page, address))
+            drawn.append(_drawn(page, address, _MAP))
             page.close()
         page = _window(chromium)
-        _drawn(page, address)
-        updates = list(_updates(page, REPETITIONS))
+        _drawn(page, address, _MAP)
+        updates = list(_updates(page, REPETITIONS, _MAP[1]))
         check(f"{hosts} hosts" in page.inner_text("h2"), "the map has other hosts")
     small = hosts <= 5_000
     yield Figure("paint_ms", [paint for paint, _ in drawn], goal=at_most(1_000) if small else None)
     yield Figure("map_ms", [done for _, done in drawn], goal=at_most(1_000) if small else None)
+    yield Figure("update_ms", updates, goal=at_most(50))
+
+
+def _table() -> Iterator[Figure]:
+    check(browser.chromium() is not None, browser.why_missing() or "")
+    with (
+        _server(500) as (_, address),
+        sync_playwright() as driver,
+        driver.chromium.launch(executable_path=browser.chromium(), args=["--no-sandbox"]) as chromium,
+    ):
+        page = _window(chromium)
+        paint, drawn = _drawn(page, address, _TABLE)
+        jumps = page.evaluate(_JUMPS)
+        updates = list(_updates(page, REPETITIONS, _TABLE[1]))
+        check(f"{WORKLOADS} of {WORKLOADS} workloads" in page.inner_text("caption"), "the table has other workloads")
+    yield Figure("paint_ms", [paint], goal=at_most(1_000))
+    yield Figure("table_ms", [drawn])
+    yield Figure("scroll_ms", jumps, goal=at_most(16))
     yield Figure("update_ms", updates, goal=at_most(50))
 
 
@@ -140,6 +178,7 @@ async def _watched(pid: int, address: str, bearers: Sequence[str] = ()) -> tuple
 ROWS = (
     Row("page/5000", partial(_map, 5_000)),
     Row("page/20000", partial(_map, 20_000)),
+    Row("page/table", _table),
     Row("page/viewers", _viewers),
     Row("page/screens", partial(_shared, 1)),
     Row("page/people", partial(_shared, VIEWERS)),

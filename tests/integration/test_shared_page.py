@@ -74,7 +74,7 @@ async def test_each_sees_its_own_namespace(either_plane: Plane) -> None:
     sent: list[RequestRecord] = []
     async with (
         await own_client(either_plane, sent) as own,
-        serving(options, own, lambda _: (), clock=SystemClock()) as (server, _),
+        serving(options, own, lambda _: (), lambda _: (), clock=SystemClock()) as (server, _),
         aiohttp.ClientSession(
             f"https://127.0.0.1:{server.port}",
             connector=aiohttp.TCPConnector(ssl=False),

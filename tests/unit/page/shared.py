@@ -89,6 +89,10 @@ class _Views:
             raise ForbiddenError(f'User "{user}" cannot get', status=403, reason="Forbidden")
         return {"lines": [[f"for {user}", 0, ""]]}
 
+    async def what_if(self, spec: JSON) -> JSON:
+        """Answer a question about changes."""
+        return {"asked by": self._api.judged(self._token, "whatif"), **spec}
+
 
 class Browser:
     """Keeps the cookie as a browser does that reaches the server by TLS."""

@@ -122,6 +122,32 @@ async def test_other_sites_change_nothing(headers: dict[str, str]) -> None:
         assert (await ann.get("/api/session"))[0] == 200
 
 
+async def test_a_question_with_a_body_is_asked_for_its_own_user() -> None:
+    """Only from the page itself, with a session, and as JSON, which no form of another site can send."""
+    async with sharing() as shared:
+        ann, stranger = await shared.signed_in("token-of-ann"), shared.browser()
+        found = []
+        for browser, headers, kind in (
+            (ann, SAME, "application/json"),
+            (ann, {"Sec-Fetch-Site": "cross-site"}, "application/json"),
+            (ann, SAME, "text/plain"),
+            (stranger, SAME, "application/json"),
+            (stranger, {**SAME, "Authorization": "Bearer token-of-bob"}, "application/json"),
+        ):
+            given = browser.headers({**headers, "Content-Type": kind})
+            async with browser.http.post("/api/whatifs", data=b'{"drain": "a"}', headers=given) as answer:
+                found.append((answer.status, await answer.json() if answer.status == 200 else None))
+
+        assert found == [
+            (200, {"asked by": "ann", "drain": "a"}),
+            (403, None),
+            (405, None),
+            (401, None),
+            (200, {"asked by": "bob", "drain": "a"}),
+        ]
+        assert [token for token, _ in shared.api.asked] == ["token-of-ann", "token-of-bob"]
+
+
 async def test_other_methods_are_refused() -> None:
     """Also from the page itself."""
     async with sharing() as shared:

@@ -1,4 +1,4 @@
-"""Names of promised, expected and learned run times, which are kqueue's own."""
+"""Names of promised, expected and learned run times, and of start times, which are kqueue's own."""
 
 from __future__ import annotations
 
@@ -17,3 +17,5 @@ RUN_TIMES_FIELD_MANAGER: Final = "kqueue-run-times"
 """Field manager of that ConfigMap's data."""
 RUN_TIMES_KEY: Final = "summary.json"
 """Key of that ConfigMap's data."""
+START_TIME_ANNOTATION: Final = "kqueue.dev/start-time"
+"""On waiting Workloads, written by kqueue for people: when the workload starts, as JSON; nothing reads it as truth."""

@@ -39,6 +39,7 @@ from kqueue.config.process import (
 from kqueue.config.run_times import RunTimeSettings
 from kqueue.config.section import Section, refuse_any
 from kqueue.config.selector import RequirementSettings, SelectorSettings
+from kqueue.config.start_times import StartTimeSettings
 from kqueue.config.tls import Tls
 from kqueue.errors import FieldError
 from kqueue.kinds import DISPATCHER, FRAMEWORKS
@@ -91,6 +92,7 @@ class Configuration(Section):
     joint: JointPlacementSettings = JointPlacementSettings()
     decision_record: DecisionRecordSettings = DecisionRecordSettings()
     run_times: RunTimeSettings = RunTimeSettings()
+    start_times: StartTimeSettings = StartTimeSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

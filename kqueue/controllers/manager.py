@@ -90,6 +90,10 @@ class ControllerMetrics(Protocol):
         """Count a workload whose pods were released although their ranks could not be used."""
         ...
 
+    def learned_groups(self, groups: Callable[[], int]) -> None:
+        """Call `groups` at each page for the number of groups whose run times are known."""
+        ...
+
     @property
     def joint(self) -> MoveMetrics:
         """The metrics of moves."""

@@ -213,6 +213,7 @@ def setup(manager: Manager) -> None:
         clock=manager.clock,
         interval=manager.config.run_times.interval.total_seconds(),
     )
+    manager.metrics.learned_groups(lambda: learned.groups)
     manager.watches.workloads.subscribe(teacher.on_workload)
     manager.everywhere.append(teacher.read)
     manager.background.append(teacher.keep)

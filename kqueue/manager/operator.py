@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import structlog
@@ -37,6 +37,7 @@ from kqueue.manager.gauges import QueueGauges, cohorts_above
 from kqueue.manager.joint import make_rounds
 from kqueue.manager.leadership import Leadership
 from kqueue.manager.recording import make_recorder
+from kqueue.manager.start_times import add_start_notes, make_source
 from kqueue.manager.telemetry import CycleObserver, describe_objects
 from kqueue.manager.tracing import WorkloadTracer
 from kqueue.manager.upkeep import (
@@ -61,6 +62,7 @@ from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.cache_audit import Told
+from kqueue.visibility.start_times import StartTimesSource
 
 _log = structlog.get_logger(__name__)
 
@@ -125,7 +127,14 @@ class Operator:
         for part, setups in SETUPS.items():
             if part in self.parts:
                 self.manager.setup(*setups)
+        if "scheduler" in self.parts:
+            add_start_notes(self)
         self._add_checks()
+
+    @cached_property
+    def start_times(self) -> StartTimesSource:
+        """The start times of this process."""
+        return make_source(self)
 
     def _connect(self) -> None:
         """Give the manager what only the loop and the intake know."""
@@ -292,7 +301,9 @@ class Operator:
             await self._intake.close()
 
     async def finish(self) -> None:
-        """Write the last events, when `run` has ended."""
+        """Write the last events, when `run` has ended, and end what computes start times."""
+        if "start_times" in self.__dict__:
+            await self.start_times.stop()
         await self.manager.event_recorder.finish(self.timings.event_farewell)
 
     async def _sync(self) -> None:

@@ -1,21 +1,29 @@
-"""Makes the views of start times from the state of this process."""
+"""Start times from the state of this process: their views, their annotations, and how well they hold."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import structlog
+
 from kqueue.controllers.run_times import make_run_times
+from kqueue.controllers.start_notes import StartNotes
+from kqueue.core.future.told import ToldStart
 from kqueue.manager import rules
-from kqueue.manager.backfill import make_lines
-from kqueue.manager.explaining import Sources
-from kqueue.manager.recording import recording_answers
+from kqueue.manager.explaining import Sources, sources_of
+from kqueue.manager.start_coverage import StartCoverage
+from kqueue.runtime.store import ObjectKey
 from kqueue.scheduling.future.process import StartTimesProcess
+from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_question import DrainRules, StartQuestions
-from kqueue.visibility.start_times import StartTimesSource, StartTimeViews
+from kqueue.visibility.start_times import NoAnswer, StartTimesSource, StartTimeViews, told_starts
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
+
+_log = structlog.get_logger(__name__)
 
 
 def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartQuestions:
@@ -27,16 +35,54 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         pending=pending,
         held_back=sources.held_back,
         run_time_of=operator.manager.shared(make_run_times).of,
-        rules=DrainRules(order=settings.order, looks=settings.looks, line_of=operator.manager.shared(make_lines).of),
+        rules=DrainRules(order=settings.order, looks=settings.looks),
     )
 
 
-def make_start_times(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartTimeViews:
-    """Return the views; the child process starts with the first question."""
-    source = StartTimesSource(
-        make_questions(operator, sources, pending),
-        StartTimesProcess(),
+def make_source(operator: Operator) -> StartTimesSource:
+    """Return the start times of this process; the child process starts with the first question.
+
+    A process has one source, `operator.start_times`, so that views and annotations share each answer.
+    """
+    watches, clock = operator.watches, operator.clock
+    pending = PendingWorkloads(
+        queues=operator.queues,
+        workloads=watches.workloads.store,
+        local_queues=watches.local_queues.store,
+        clock=clock,
+    )
+    coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
+    watches.workloads.subscribe(coverage.on_workload)
+    questions = make_questions(operator, sources_of(operator), pending)
+    return StartTimesSource(questions, StartTimesProcess(), clock=clock, on_answer=coverage.on_answer)
+
+
+def make_start_times(operator: Operator) -> StartTimeViews:
+    """Return the views."""
+    return StartTimeViews(operator.start_times, operator.clock)
+
+
+def add_start_notes(operator: Operator) -> None:
+    """Let the leader write start times to waiting Workloads, or remove those that were written before."""
+    manager, workloads = operator.manager, operator.watches.workloads
+
+    async def told() -> Mapping[ObjectKey, ToldStart] | None:
+        answer = await operator.start_times.renewed()
+        if isinstance(answer, NoAnswer):
+            _log.warning("start times are not known, annotations stay as they are", error=answer.message)
+            return None
+        pace, found = RequestPace(operator.clock), dict[ObjectKey, ToldStart]()
+        for one in told_starts(answer):
+            await pace.step()
+            found[one.key] = one
+        return found
+
+    notes = StartNotes(
+        workloads=workloads.store,
+        writer=manager.workload_writer,
+        told=told,
         clock=operator.clock,
-        on_answer=recording_answers(operator.decision_recorder, operator.clock),
+        settings=operator.config.start_times,
     )
-    return StartTimeViews(source, operator.clock)
+    workloads.subscribe(notes.on_workload)
+    manager.background.append(notes.run)

@@ -21,7 +21,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
 from kqueue.jobs.gang.overview import KIND as GANG
-from kqueue.manager.explaining import make_cluster_explainer, make_placements, sources_of
+from kqueue.manager.explaining import make_cluster_explainer, make_placements
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
@@ -124,7 +124,7 @@ def catalog_of(operator: Operator) -> Catalog:
                     view=view,
                 )
             )
-    starts = _add_start_times(catalog, operator, pending)
+    starts = _add_start_times(catalog, operator)
     catalog.add(
         _ours(
             name="workloads",
@@ -155,8 +155,8 @@ def catalog_of(operator: Operator) -> Catalog:
     return catalog
 
 
-def _add_start_times(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> StartTimeViews:
-    views = make_start_times(operator, sources_of(operator), pending)
+def _add_start_times(catalog: Catalog, operator: Operator) -> StartTimeViews:
+    views = make_start_times(operator)
     catalog.on_stop.append(views.stop)
     for namespaced in (True, False):
         catalog.add(

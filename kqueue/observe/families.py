@@ -148,6 +148,9 @@ class ClusterQueueFamilies(_Group):
         self.backfilled = self._counter(
             "kqueue_backfilled_workloads_total", "Workloads that started in room that is kept for others", *queue
         )
+        self.told_starts = self._counter(
+            "kqueue_told_starts_total", "Starts by where they lie beside the told interval", *queue, "told", "outcome"
+        )
         self.dispatched = self._counter(
             "multikueue_workloads_dispatched_total", "Copies of Workloads made on worker clusters", *queue, "cluster"
         )
@@ -489,6 +492,9 @@ class ProcessFamilies(_Group):
 
     def _add_controllers(self) -> None:
         self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
+        self.learned_groups = self._gauge(
+            "kqueue_learned_run_time_groups", "Groups of like workloads whose run times are known"
+        )
         self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
         self.rank_depth = self._gauge(
             "kqueue_work_queue_depth", "Keys that wait for a worker, by rank", "controller", "rank"

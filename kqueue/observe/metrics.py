@@ -420,6 +420,10 @@ class Metrics:
         self._process.questions.labels(str(status)).inc()
         self._process.question_seconds.observe(max(0.0, seconds))
 
+    def learned_groups(self, groups: Callable[[], int]) -> None:
+        """Call `groups` at each page for the number of groups of like workloads whose run times are known."""
+        self._sources[self._process.learned_groups, ()] = groups
+
     def loop_lag(self, seconds: float) -> None:
         """Observe a timer that the event loop ran `seconds` late."""
         self._process.loop_lag.observe(max(0.0, seconds))

@@ -255,6 +255,10 @@ class ClusterQueueMetrics(_QueueMetrics):
         for cohort in self._above if not self._closed else ():
             self._below.labels(cohort, priority_class).inc()
 
+    def start_told(self, told: str, outcome: str) -> None:
+        """Count a start by where it lies beside the start time that was told, the `first` or the `last` one."""
+        self._count(self._f.told_starts, told, outcome)
+
     def forms(self, *, active: int, inadmissible: int) -> None:
         """Set the number of shapes of Workloads in the heap, and of parked Workloads."""
         self._set(self._f.pending_hashes, active, "active")

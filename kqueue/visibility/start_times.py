@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
 from kqueue.clock import Clock, utc_text
-from kqueue.core.future.drain import NoStart, NotPlanned
 from kqueue.core.future.question import StartQuestion, WaitingWorkload
 from kqueue.core.future.start_times import Assumptions, StartsFailedError, StartTimes
+from kqueue.core.future.told import ToldStart, no_start_sentence, told_start
 from kqueue.core.mention import Mention
 from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import within
@@ -31,8 +31,6 @@ from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion, View
 from kqueue.visibility.start_question import StartQuestions, with_added
 
-T = TypeVar("T")
-
 _log = structlog.get_logger(__name__)
 
 LIST_KIND = "StartTimeList"
@@ -40,10 +38,10 @@ RENEWED_AFTER, KEPT_FOR = 30.0, 120.0
 """Seconds after which an answer is computed anew when somebody asks, and for which it is given meanwhile."""
 _FIRST_WAIT = 2.0
 """Seconds for which an answer waits for start times that are not known yet."""
+_RENEWAL_WAIT = 120.0
+"""Seconds for which a caller waits that needs start times of now."""
 _ADDED_WAIT = 8.0
 """Seconds for which an answer about workloads that do not exist waits for their start times."""
-_QUESTIONS_WAIT = 12.0
-"""The same for an answer about another state."""
 _REST = 4
 """After start times of workloads that do not exist the child process rests so many times as long as they took."""
 _IDLE_SECONDS = 600.0
@@ -104,8 +102,8 @@ class StartTimesSource:
         on_answer: Callable[[StartAnswer], Awaitable[None]] | None = None,
     ) -> None:
         """`on_answer` is called with each new answer about the workloads that exist."""
-        self._on_answer = on_answer
         self._questions, self._computer, self._clock = questions, computer, clock
+        self._on_answer = on_answer
         self._answer: StartAnswer | None = None
         self._failure = ""
         self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
@@ -122,35 +120,20 @@ class StartTimesSource:
         There is one such question at a time, with a rest behind it, so that questions of tenants take a fifth of a core
         at most.
         """
-        return await self._aside(lambda: self._computed(added), _ADDED_WAIT)
-
-    async def of_questions(self, questions: Sequence[StartQuestion]) -> list[StartTimes] | NoAnswer:
-        """Return the start times of these questions, which are about other states than the present one.
-
-        They take a turn with the questions of `of_added`, and rest like them.
-        """
-        return await self._aside(lambda: self._each(questions), _QUESTIONS_WAIT)
-
-    async def _each(self, questions: Sequence[StartQuestion]) -> list[StartTimes]:
-        async with self._turn:
-            return [await self._computer.ask(question) for question in questions]
-
-    async def _aside(self, compute: Callable[[], Awaitable[T]], wait: float) -> T | NoAnswer:
-        """Compute start times of another question than that of all waiting workloads, and wait so many seconds."""
         now = self._asked_at = self._clock.monotonic()
         if self._added is not None or now < self._rests_until:
             return NoAnswer("start times are computed for other questions; ask again in some seconds")
-        found: list[T | NoAnswer] = []
-        self._added = asyncio.get_running_loop().create_task(self._compute_aside(compute, found), name="start times")
+        found: list[StartAnswer | NoAnswer] = []
+        self._added = asyncio.get_running_loop().create_task(self._compute_added(added, found), name="start times")
         self._wake_idle()
         with contextlib.suppress(TimeoutError):
-            await within(self._clock, wait, _wait_for(self._added))
-        return found[0] if found else NoAnswer(f"start times take longer than {wait:.0f} s to compute")
+            await within(self._clock, _ADDED_WAIT, _wait_for(self._added))
+        return found[0] if found else NoAnswer(f"start times take longer than {_ADDED_WAIT:.0f} s to compute")
 
-    async def _compute_aside(self, compute: Callable[[], Awaitable[T]], found: list[T | NoAnswer]) -> None:
+    async def _compute_added(self, added: Sequence[WaitingWorkload], found: list[StartAnswer | NoAnswer]) -> None:
         began = self._clock.monotonic()
         with isolated() as work:
-            found.append(await compute())
+            found.append(await self._computed(added))
         now = self._clock.monotonic()
         self._added, self._rests_until = None, now + _REST * (now - began)
         if work.error is not None:
@@ -171,6 +154,23 @@ class StartTimesSource:
                 await within(self._clock, _FIRST_WAIT, _wait_for(self._work))
         if self._work is not None:
             return NoAnswer("start times are being computed; ask again in some seconds")
+        return self._last()
+
+    async def renewed(self) -> StartAnswer | NoAnswer:
+        """Return start times that are not older than 30 seconds, which may take minutes.
+
+        After a failure the next ones are computed 30 seconds after the begin of the last ones.
+        """
+        now = self._asked_at = self._clock.monotonic()
+        if self._answer is None or now - self._answer.computed >= RENEWED_AFTER:
+            self._begin(now)
+        if self._work is not None:
+            with contextlib.suppress(TimeoutError):
+                await within(self._clock, _RENEWAL_WAIT, _wait_for(self._work))
+        return NoAnswer("start times take too long to compute") if self._work is not None else self._last()
+
+    def _last(self) -> StartAnswer | NoAnswer:
+        """Return the last answer, unless its renewal has failed."""
         if self._answer is None or self._failure:
             return NoAnswer(f"start times are not known: {self._failure or 'none were computed'}; ask again later")
         return self._answer
@@ -236,6 +236,14 @@ class StartTimesSource:
         await self._computer.stop()
 
 
+def told_starts(answer: StartAnswer) -> Iterator[ToldStart]:
+    """Yield the start time of each workload of an answer, as it is told outside of views."""
+    horizon, of = answer.found.assumptions.horizon, answer.found.of
+    for key, uid in answer.uids.items():
+        queue = answer.queues.get(uid, "")
+        yield told_start(of[uid], uid=uid, key=key, queue=queue, at=answer.at, horizon=horizon)
+
+
 class StartTimeViews:
     """Answers with start times."""
 
@@ -281,10 +289,6 @@ class StartTimeViews:
             return {uid: {"known": False, "message": answer.message} for uid in uids}
         head = _head(answer)
         return {uid: {**await shown_start(uid, answer, may), **head} for uid in uids if uid in answer.found.of}
-
-    async def of_questions(self, questions: Sequence[StartQuestion]) -> list[StartTimes] | NoAnswer:
-        """Return the start times of questions about other states than the present one."""
-        return await self._source.of_questions(questions)
 
     async def stop(self) -> None:
         """End what computes start times."""
@@ -361,37 +365,19 @@ async def _workloads(some: Iterable[Mention], count: int, may: _Reader) -> JSON:
     return {"workloads": named, "others": count - len(named)}
 
 
-def no_start_sentence(why: NotPlanned, horizon: int) -> str:
-    """Return why a workload has no start time as a sentence; `horizon` is in seconds."""
-    match why.reason:
-        case NoStart.UNKNOWN_RUN_TIMES:
-            noun = "workload has" if why.count == 1 else "workloads have"
-            return f"{why.count} {noun} no known run time"
-        case NoStart.BEYOND_HORIZON:
-            return f"it does not start within {horizon // 3600} h"
-        case NoStart.NOT_IN_SIGHT:
-            return "it does not start even when all running workloads have ended; see the blockers"
-        case NoStart.ON_HOLD:
-            return "it is held back"
-        case NoStart.NOT_COMPUTED:
-            return "the computation has reached its limit before"
-    raise AssertionError(why.reason)
-
-
 def _head(answer: StartAnswer) -> JSON:
     """Return what all start times of an answer share."""
     return {
         "generatedAt": utc_text(answer.at),
         "complete": answer.found.is_complete,
         "assumptions": {
-            **shown_assumptions(answer.found.assumptions),
+            **_assumptions(answer.found.assumptions),
             "arrivals": "no workload arrives, and nothing is changed",
         },
     }
 
 
-def shown_assumptions(known: Assumptions) -> JSON:
-    """Return the facts on which start times depend as JSON."""
+def _assumptions(known: Assumptions) -> JSON:
     return {
         "horizonSeconds": known.horizon,
         "running": {str(source): count for source, count in sorted(known.running.items())},

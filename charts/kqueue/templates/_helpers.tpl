@@ -34,7 +34,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- $given := .Values.configuration -}}
 {{- $known := list "leaderElection" "health" "metrics" "controller" "clientConnection" "tls" "manageJobsWithoutQueueName"
   "managedJobsNamespaceSelector" "waitForPodsReady" "integrations" "multiKueue" "fairSharing" "admissionFairSharing"
-  "resources" "objectRetentionPolicies" "tas" "gangs" "joint" "nodeClasses" "runTimes" "decisionRecord" "plugins" "preemption" "admissionChecks"
+  "resources" "objectRetentionPolicies" "tas" "gangs" "joint" "nodeClasses" "runTimes" "startTimes" "decisionRecord" "plugins" "preemption" "admissionChecks"
   "featureGates" -}}
 {{- $filled := list "apiVersion" "kind" "namespace" "webhook" "internalCertManagement" "visibilityServer"
   "pprofBindAddress" -}}

@@ -350,6 +350,18 @@ def test_values_are_read() -> None:
                 )
             )
         ),
+        *(
+            pytest.param({"startTimes": settings}, f"startTimes.{path}", want, id=f"start-times-{number}")
+            for number, (settings, path, want) in enumerate(
+                (
+                    ({"annotate": "x"}, "annotate", "true or false"),
+                    ({"interval": "59s"}, "interval", "from 1m to 1h"),
+                    ({"writesPerSecond": 0}, "writesPerSecond", "at least 1"),
+                    ({"writesPerSecond": 51}, "writesPerSecond", "at most 50"),
+                    ({"smallestChange": "9s"}, "smallestChange", "from 10s to 24h"),
+                )
+            )
+        ),
         pytest.param({"nodeClasses": {"manageTaints": "x"}}, "nodeClasses.manageTaints", "true or false", id="taints"),
     ],
 )

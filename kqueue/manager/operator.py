@@ -59,6 +59,7 @@ from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
+from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.cache_audit import Told
@@ -133,8 +134,8 @@ class Operator:
 
     @cached_property
     def start_times(self) -> StartTimesSource:
-        """The start times of this process."""
-        return make_source(self)
+        """The start times of this process; the child process begins with the first question."""
+        return make_source(self, StartTimesProcess())
 
     def _connect(self) -> None:
         """Give the manager what only the loop and the intake know."""

@@ -14,11 +14,10 @@ from kqueue.manager import rules
 from kqueue.manager.explaining import Sources, sources_of
 from kqueue.manager.start_coverage import StartCoverage
 from kqueue.runtime.store import ObjectKey
-from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_question import DrainRules, StartQuestions
-from kqueue.visibility.start_times import NoAnswer, StartTimesSource, StartTimeViews, told_starts
+from kqueue.visibility.start_times import NoAnswer, StartComputer, StartTimesSource, StartTimeViews, told_starts
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
@@ -39,8 +38,8 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
     )
 
 
-def make_source(operator: Operator) -> StartTimesSource:
-    """Return the start times of this process; the child process starts with the first question.
+def make_source(operator: Operator, computer: StartComputer) -> StartTimesSource:
+    """Return the start times of this process.
 
     A process has one source, `operator.start_times`, so that views and annotations share each answer.
     """
@@ -54,7 +53,7 @@ def make_source(operator: Operator) -> StartTimesSource:
     coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
     watches.workloads.subscribe(coverage.on_workload)
     questions = make_questions(operator, sources_of(operator), pending)
-    return StartTimesSource(questions, StartTimesProcess(), clock=clock, on_answer=coverage.on_answer)
+    return StartTimesSource(questions, computer, clock=clock, on_answer=coverage.on_answer)
 
 
 def make_start_times(operator: Operator) -> StartTimeViews:

@@ -6,19 +6,24 @@ cause: it is a failure.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import pytest
 
 from kqueue.api import names
+from kqueue.api.run_time_names import START_TIME_ANNOTATION
+from kqueue.config import Configuration
 from kqueue.core.future.drain import NoStart
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.manager.explaining import sources_of
-from kqueue.manager.start_times import make_questions
+from kqueue.manager.operator import Operator
+from kqueue.manager.start_times import make_questions, make_source
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import AuthorizedQuestion
@@ -68,9 +73,9 @@ async def told(world: World) -> dict[str, Any]:
     return dict(answer)
 
 
-async def submit(world: World, chance: random.Random, name: str, **settings: Any) -> None:
-    """A job that runs as long as it promises."""
-    seconds = chance.randint(20, 300)
+async def submit(world: World, chance: random.Random, name: str, seconds: int = 0, **settings: Any) -> None:
+    """A job that runs as long as it promises; 0: as long as chance says."""
+    seconds = seconds or chance.randint(20, 300)
     topology = chance.choice([None, ("required", RACK_LABEL), ("required", BLOCK_LABEL), ("preferred", RACK_LABEL)])
     drawn: dict[str, Any] = {
         "queue": chance.choice(_QUEUES),
@@ -102,6 +107,46 @@ async def first_starts(world: World, waiting: Mapping[str, Any], limit: timedelt
             if name in waiting:
                 found.setdefault(name, at)
     return found
+
+
+class _Annotates(Operator):
+    """A controller that writes start times, and computes them in this process."""
+
+    def __init__(self, *, config: Configuration, **rest: Any) -> None:
+        """Switch the annotations on."""
+        settings = config.start_times.model_copy(update={"annotate": True, "interval": timedelta(minutes=1)})
+        super().__init__(config=config.model_copy(update={"start_times": settings}), **rest)
+
+    @cached_property
+    def start_times(self) -> StartTimesSource:
+        """The start times, which wait for no child process."""
+        return make_source(self, Here())
+
+
+async def test_a_start_time_is_written_until_the_workload_starts_and_is_counted() -> None:
+    """The annotation of the leader, and the metric of starts inside the told interval."""
+    async with simulated("start-notes", operator=_Annotates) as world:
+        chance = random.Random(1)
+        for name in ("first", "second"):
+            await submit(world, chance, name, queue="solo", pods=6, gpus=8, topology=None, seconds=200)
+        await world.pass_time(70)
+        notes = {w["metadata"]["name"]: note_of(w) for w in world.objects(WORKLOADS)}
+        (waiting,) = [name for name, note in notes.items() if note]
+        assert admitted_at(world).keys() == notes.keys() - {waiting}
+        told = json.loads(notes[waiting])
+        await world.pass_time(260)
+        assert waiting in admitted_at(world)
+        started = admitted_at(world)[waiting]
+        assert abs((datetime.fromisoformat(told["p90"]) - started).total_seconds()) <= 3
+        assert not any(note_of(w) for w in world.objects(WORKLOADS))
+        assert world.controller is not None
+        page = (await world.controller.operator.metrics.render()).decode()
+        assert 'kqueue_told_starts_total{cluster_queue="solo",told="last",outcome="inside",' in page
+
+
+def note_of(workload: Mapping[str, Any]) -> str:
+    """The annotation with the start time; empty: it has none."""
+    return str((workload["metadata"].get("annotations") or {}).get(START_TIME_ANNOTATION, ""))
 
 
 @pytest.mark.parametrize("seed", few_seeds("0", "1,2,3,4,5,6,7"))

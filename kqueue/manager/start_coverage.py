@@ -23,6 +23,10 @@ class StartCoverage:
         self._workloads, self._metrics, self._clock = workloads, metrics, clock
         self._told = ToldStarts()
 
+    def stretch(self, queue: str) -> int:
+        """Return the thousandths by which the times until p90 of a ClusterQueue are stretched."""
+        return self._told.stretch(queue)
+
     async def on_answer(self, answer: StartAnswer) -> None:
         """Remember the start times of an answer; workloads that have started since its state are compared at once."""
         pace, since = RequestPace(self._clock), answer.at.replace(microsecond=0)

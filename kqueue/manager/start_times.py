@@ -33,7 +33,7 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         planning=sources.planning,
         pending=pending,
         held_back=sources.held_back,
-        run_time_of=operator.manager.shared(make_run_times).of,
+        run_times=operator.manager.shared(make_run_times),
         rules=DrainRules(order=settings.order, looks=settings.looks),
     )
 
@@ -53,7 +53,7 @@ def make_source(operator: Operator, computer: StartComputer) -> StartTimesSource
     coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
     watches.workloads.subscribe(coverage.on_workload)
     questions = make_questions(operator, sources_of(operator), pending)
-    return StartTimesSource(questions, computer, clock=clock, on_answer=coverage.on_answer)
+    return StartTimesSource(questions, computer, clock=clock, on_answer=coverage.on_answer, stretch_of=coverage.stretch)
 
 
 def make_start_times(operator: Operator) -> StartTimeViews:

@@ -8,7 +8,7 @@ from datetime import datetime
 from cachetools import LRUCache
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.future.estimate import estimate
+from kqueue.core.future.estimate import estimate, estimate_beyond
 from kqueue.core.future.learned import FinishedRun, LearnedRunTimes, RunKeys
 from kqueue.core.future.run_time import RunTime
 from kqueue.model.run_groups import run_keys, run_mark
@@ -32,6 +32,14 @@ class RunTimes:
         """Return the run time of a Workload from its next admission, or from its present one."""
         learned = self._learned.look(self._keys_of(obj)) if self._learned is not None else None
         return estimate(promised=promised_run_time(obj), expected=expected_run_time(obj.metadata), learned=learned)
+
+    def of_running(self, obj: wire.Workload, elapsed: int) -> tuple[RunTime, bool]:
+        """Return the run time of a Workload that has run for `elapsed` seconds, from its admission, and whether it has
+        run for longer than half of its kind.
+        """
+        whole = self.of(obj)
+        longer = self._learned.look_beyond(self._keys_of(obj), elapsed) if self._learned is not None else None
+        return estimate_beyond(whole, elapsed, longer), whole.p50 is not None and elapsed >= whole.p50
 
     def learn(self, obj: wire.Workload) -> bool:
         """Count the last run of a Workload that has finished in success; return whether it counts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from kqueue import model
 from kqueue.api import names
@@ -56,6 +57,20 @@ class DrainRules:
     line_of: Callable[[str], LineRule | None] = lambda _queue: None
 
 
+class KnownRunTimes(Protocol):
+    """Run times of Workloads."""
+
+    def of(self, obj: wire.Workload) -> RunTime:
+        """Return the run time of a Workload from its next admission."""
+        ...
+
+    def of_running(self, obj: wire.Workload, elapsed: int) -> tuple[RunTime, bool]:
+        """Return the run time of a Workload that has run for `elapsed` seconds, from its admission, and whether it has
+        run for longer than half of its kind.
+        """
+        ...
+
+
 class StartQuestions:
     """Reads questions."""
 
@@ -66,12 +81,12 @@ class StartQuestions:
         planning: PlanningSource,
         pending: PendingWorkloads,
         held_back: Callable[[wire.Workload], Iterable[Hindrance]],
-        run_time_of: Callable[[wire.Workload], RunTime],
+        run_times: KnownRunTimes,
         rules: DrainRules,
     ) -> None:
         """`held_back` returns the reasons that keep a Workload out of its queue."""
         self._known, self._planning, self._pending = known, planning, pending
-        self._held_back, self._run_time_of, self._rules = held_back, run_time_of, rules
+        self._held_back, self._run_times, self._rules = held_back, run_times, rules
         self._before: dict[str, Head] = {}
         self._read: dict[str, Head] = {}
         """The heads of the last question, and of this one, by UID."""
@@ -186,7 +201,7 @@ class StartQuestions:
         held = item.on_hold or self._planning.is_parent(obj) or any(True for _ in self._held_back(obj))
         return WaitingWorkload(
             head=self._as_before(head),
-            run_time=self._run_time_of(obj),
+            run_time=self._run_times.of(obj),
             shape=item.shape,
             not_before=item.not_before,
             on_hold=held,
@@ -201,7 +216,7 @@ class StartQuestions:
         except InvalidObjectError:
             return None
         head = self._as_before(replace(head, replaces=None))
-        return WaitingWorkload(head=head, run_time=self._run_time_of(obj), shape=f"again/{head.uid}")
+        return WaitingWorkload(head=head, run_time=self._run_times.of(obj), shape=f"again/{head.uid}")
 
     def _running(self, workload: Admitted, now: datetime, *, can_wait: bool) -> WorkloadRun:
         """Return what is known of a workload with quota; with `can_wait` as it waits after a preemption, too."""
@@ -211,7 +226,8 @@ class StartQuestions:
         since = model.since(obj, names.CONDITION_ADMITTED)
         elapsed = max(0, int((now - since).total_seconds())) if since is not None else 0
         waits_as = self._waits_again(workload, obj, now) if can_wait or workload.evicted else None
-        return WorkloadRun(run_time=self._run_time_of(obj), elapsed=elapsed, waits_as=waits_as)
+        run_time, outlived = self._run_times.of_running(obj, elapsed)
+        return WorkloadRun(run_time=run_time, elapsed=elapsed, outlived=outlived, waits_as=waits_as)
 
     def _as_before(self, head: Head) -> Head:
         """Return the equal head of the last question, if there is one: unchanged objects are not sent again, and are

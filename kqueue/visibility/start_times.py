@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -21,7 +21,7 @@ import structlog
 from kqueue.clock import Clock, utc_text
 from kqueue.core.future.question import StartQuestion, WaitingWorkload
 from kqueue.core.future.start_times import Assumptions, StartsFailedError, StartTimes
-from kqueue.core.future.told import ToldStart, no_start_sentence, told_start
+from kqueue.core.future.told import WHOLE, ToldStart, no_start_sentence, stretched, told_start
 from kqueue.core.mention import Mention
 from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import within
@@ -68,6 +68,7 @@ class StartAnswer:
         uids: the UIDs of the workloads, by namespace/name.
         queues: the ClusterQueues of workloads that wait in one, by UID; a workload that leaves its hosts is in none.
         strict: the ClusterQueues with StrictFIFO.
+        stretch: the thousandths by which the times until p90 are stretched, by ClusterQueue; others are not.
     """
 
     at: datetime
@@ -76,6 +77,11 @@ class StartAnswer:
     uids: Mapping[str, str]
     queues: Mapping[str, str]
     strict: frozenset[str]
+    stretch: Mapping[str, int] = field(default_factory=dict)
+
+    def stretch_of(self, uid: str) -> int:
+        """Return the thousandths by which the time until p90 of a workload is stretched."""
+        return self.stretch.get(self.queues.get(uid, ""), WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +106,13 @@ class StartTimesSource:
         *,
         clock: Clock,
         on_answer: Callable[[StartAnswer], Awaitable[None]] | None = None,
+        stretch_of: Callable[[str], int] = lambda _queue: WHOLE,
     ) -> None:
-        """`on_answer` is called with each new answer about the workloads that exist."""
+        """`on_answer` is called with each new answer about the workloads that exist.  `stretch_of` returns the
+        thousandths by which the times until p90 of a ClusterQueue are stretched.
+        """
         self._questions, self._computer, self._clock = questions, computer, clock
-        self._on_answer = on_answer
+        self._on_answer, self._stretch_of = on_answer, stretch_of
         self._answer: StartAnswer | None = None
         self._failure = ""
         self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
@@ -217,6 +226,7 @@ class StartTimesSource:
             uids={key: uid for uid, key in keys.items() if uid in found.of},
             queues={one.head.uid: line.queue for line in question.lines for one in line.workloads},
             strict=frozenset(line.queue for line in question.lines if line.is_strict),
+            stretch={line.queue: self._stretch_of(line.queue) for line in question.lines},
         )
 
     async def _end_when_idle(self) -> None:
@@ -241,7 +251,15 @@ def told_starts(answer: StartAnswer) -> Iterator[ToldStart]:
     horizon, of = answer.found.assumptions.horizon, answer.found.of
     for key, uid in answer.uids.items():
         queue = answer.queues.get(uid, "")
-        yield told_start(of[uid], uid=uid, key=key, queue=queue, at=answer.at, horizon=horizon)
+        yield told_start(
+            of[uid],
+            uid=uid,
+            key=key,
+            queue=queue,
+            at=answer.at,
+            horizon=horizon,
+            stretch=answer.stretch_of(uid),
+        )
 
 
 class StartTimeViews:
@@ -344,7 +362,10 @@ async def shown_start(uid: str, answer: StartAnswer, may: _Reader) -> JSON:
         if first.after_count:
             shown["after"] = await _workloads(first.after, first.after_count, may)
     if start.later is not None:
-        shown |= _time("p90", answer.at, start.later.seconds)
+        stretch = answer.stretch_of(uid)
+        shown |= _time("p90", answer.at, stretched(start.later.seconds, stretch))
+        if stretch > WHOLE:
+            shown["stretchPercent"] = 100 * stretch // WHOLE
     if start.reason is not None:
         shown["reason"] = str(start.reason.reason)
         shown["message"] = no_start_sentence(start.reason, answer.found.assumptions.horizon)

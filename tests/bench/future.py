@@ -5,6 +5,12 @@ block, in four ClusterQueues of a cohort.  Run times are drawn from 10 minutes t
 `ms` is processor time of one core for both drains, `stall_ms` the longest time for which the event loop is held while
 the child process gets the question and gives the answer; it counts the turns of other processes, too.  `hold_ms` is the
 longest processor time of one step of that.
+
+`future/coverage`: how well told start times hold.  Run times are drawn from a distribution whose p90 is three times its
+p50, and known only as far as they were learned from runs that have ended; workloads arrive all the time.
+`first_by_p90_percent` are the workloads that started by the first p90 that was told of them, `last_...` by the last one
+before their start, `..._before_p50_percent` before p50; `untold` ones started without.  `future/coverage/burst` is one
+cohort of the published load: 600 workloads of three classes in an hour, the large ones preempt the small ones.
 """
 
 from __future__ import annotations
@@ -20,9 +26,10 @@ from functools import cache
 
 from kqueue.clock import SystemClock
 from kqueue.core import quota
-from kqueue.core.future.question import Line, StartQuestion, WaitingWorkload, WorkloadRun
+from kqueue.core.future.question import DAY, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartTimes, start_times
+from kqueue.core.future.told import StartOutcome, Telling
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
@@ -36,7 +43,9 @@ from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.scheduling.joint.frames import Sent
 from tests.bench._joint_worlds import GPU, GPUS, NOW, gang
 from tests.bench._loop import LoopLag
-from tests.bench.table import Figure, Row, at_most, check
+from tests.bench._told_days import Told, ToldDay, published
+from tests.bench.table import Figure, Goal, Row, at_least, at_most, check
+from tests.recorded_days import make_question
 
 BLOCKS, RACKS, HOSTS = 10, 16, 16
 QUEUES, WAITING, FORMS, RUNNING_HOSTS = 4, 1_000, 24, 4
@@ -182,4 +191,31 @@ def _longest_hold(asked: StartQuestion) -> float:
     return longest * 1e3
 
 
-ROWS = (Row("future/drain", drained), Row("future/stall", held))
+def covered() -> Iterator[Figure]:
+    """Five days of gangs whose run times are learned: every hour is asked when the waiting ones start."""
+    day = make_question(4, 2_200, size=(1, 4, 16), preempts=False, seconds=5 * DAY)
+    yield from _coverage(ToldDay(day).live(every=3_600, first=3 * 3_600), at_least(80))
+
+
+def covered_burst() -> Iterator[Figure]:
+    """A cohort of the published load, sixty times as slow, asked every minute: nothing like it was seen before."""
+    load = published(1, per_queue=100, cohorts=1)
+    yield from _coverage(ToldDay(load).live(every=60, first=180), None)
+
+
+def _coverage(told: Told, first: Goal | None) -> Iterator[Figure]:
+    before, inside = StartOutcome.BEFORE, StartOutcome.INSIDE
+    yield Figure("first_by_p90_percent", [told.percent(Telling.FIRST, before, inside)], first)
+    yield Figure("last_by_p90_percent", [told.percent(Telling.LAST, before, inside)], at_least(80))
+    yield Figure("first_before_p50_percent", [told.percent(Telling.FIRST, before)])
+    yield Figure("last_before_p50_percent", [told.percent(Telling.LAST, before)])
+    yield Figure("starts", [sum(n for (telling, _), n in told.held.items() if telling is Telling.FIRST)])
+    yield Figure("untold", [told.held[Telling.FIRST, StartOutcome.UNTOLD]])
+
+
+ROWS = (
+    Row("future/drain", drained),
+    Row("future/stall", held),
+    Row("future/coverage", covered, asked="future/coverage"),
+    Row("future/coverage/burst", covered_burst, asked="future/coverage"),
+)

@@ -22,6 +22,24 @@ def estimate(*, promised: int | None, expected: int | None, learned: LearnedTime
     return replace(found, p50=min(found.p50, promised), p90=min(found.p90, promised), promised=promised)
 
 
+def estimate_beyond(whole: RunTime, elapsed: int, longer: LearnedTime | None) -> RunTime:
+    """Return the run time, from its begin, of a workload that has run for `elapsed` seconds.
+
+    What was learned counts by the runs that took longer.  An expectation counts until it is over, then these runs do.
+
+    Args:
+        whole: the run time at the begin.
+        elapsed: the seconds.
+        longer: what was learned of runs that took longer; None: there was none.
+    """
+    is_guess = whole.source is RunTimeSource.EXPECTED and whole.p50 is not None and whole.p50 > elapsed
+    if longer is None or is_guess or whole.source not in (RunTimeSource.EXPECTED, RunTimeSource.LEARNED):
+        return whole
+    limit = whole.promised
+    p50, p90 = (longer.p50, longer.p90) if limit is None else (min(longer.p50, limit), min(longer.p90, limit))
+    return replace(whole, p50=p50, p90=p90)
+
+
 def _expected(expected: int, learned: LearnedTime | None) -> RunTime:
     if learned is None or not learned.of_owner:
         return RunTime(p50=expected, p90=expected, source=RunTimeSource.EXPECTED)

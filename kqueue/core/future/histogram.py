@@ -80,12 +80,23 @@ class RunHistogram:
         """
         if self._total == 0:
             raise ValueError("no run is counted, so there is no quantile; ask for `runs` before")
-        rank = min(self._total, -(-percent * (self._total + 1) // 100))
-        for bucket, count in self.counts():
+        found = self.quantile_beyond(-1, percent)
+        assert found is not None, "every run is longer than -1 s"
+        return found
+
+    def quantile_beyond(self, seconds: int, percent: int) -> int | None:
+        """Return the same for a run that has already taken `seconds`, by the counted runs of a longer bucket.
+
+        The result is above `seconds`.  None: no counted run was longer.
+        """
+        longer = [(bucket, count) for bucket, count in self.counts() if BOUNDS[bucket] > seconds]
+        total = sum(count for _, count in longer)
+        rank = min(total, -(-percent * (total + 1) // 100))
+        for bucket, count in longer:
             rank -= count
             if rank <= 0:
                 return BOUNDS[bucket]
-        raise AssertionError("the counts have a smaller sum than the number of runs")
+        return None
 
     def _halve(self) -> None:
         halved: dict[int, int] = {}

@@ -146,6 +146,21 @@ class LearnedRunTimes:
                 return LearnedTime(p50=p50, p90=p90, runs=group.histogram.runs, of_owner=position == 0)
         return None
 
+    def look_beyond(self, workload: RunKeys, elapsed: int) -> LearnedTime | None:
+        """Return the run times, from their begin, of workloads like this one that ran longer than `elapsed` seconds.
+
+        The first group that `look` would ask, and that has such a run, answers.  None: all known runs were shorter.
+        """
+        groups = self._namespaces.get(workload.namespace, {})
+        for position, (key, least) in enumerate(zip(workload.keys, LEAST_RUNS, strict=True)):
+            histogram = groups[key].histogram if key in groups else None
+            if histogram is None or histogram.runs < least:
+                continue
+            p50, p90 = (histogram.quantile_beyond(elapsed, percent) for percent in (50, 90))
+            if p50 is not None and p90 is not None:
+                return LearnedTime(p50=p50, p90=p90, runs=histogram.runs, of_owner=position == 0)
+        return None
+
     def learn(self, run: FinishedRun, now: int) -> bool:
         """Count a run once; return whether it counts.
 

@@ -48,12 +48,15 @@ class WorkloadRun:
     """A workload that has quota.
 
     Args:
+        run_time: from its admission, of a workload that has run for `elapsed`.
         elapsed: whole seconds since its admission; 0 if it may not run yet.
+        outlived: whether it has run for longer than half of its kind.
         waits_as: the workload as it waits again when it has been preempted; None: it is taken as gone then.
     """
 
     run_time: RunTime = NOT_KNOWN
     elapsed: int = 0
+    outlived: bool = False
     waits_as: WaitingWorkload | None = None
 
 

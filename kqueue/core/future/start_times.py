@@ -98,7 +98,7 @@ def _assumptions(question: StartQuestion) -> Assumptions:
     return Assumptions(
         running=Counter(one.run_time.source for one in running),
         waiting=Counter(one.run_time.source for line in question.lines for one in line.workloads),
-        outlived=sum(one.run_time.p50 is not None and one.elapsed >= one.run_time.p50 for one in running),
+        outlived=sum(one.outlived for one in running),
         unknown=sum(remaining(one.run_time, one.elapsed, Quantile.P90) is None for one in running),
         horizon=question.bounds.horizon,
     )

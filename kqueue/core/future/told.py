@@ -1,5 +1,8 @@
 """Start times as they were told, and how well they hold: the memory compares them with the starts that follow.
 
+Workloads that arrive later and go first, and run times that nobody knew, make starts later than both drains say.  How
+much later is learned from the last starts of each ClusterQueue, and stretches the p90 of the next ones.
+
 A told interval is from p50 to p90.  A start up to a few seconds beside it counts as inside: pods of an ended workload
 take moments to go, and cycles follow each other at intervals.
 """
@@ -12,9 +15,20 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from kqueue.core.future.drain import NoStart, NotPlanned
+from kqueue.core.future.histogram import RunHistogram
 from kqueue.core.future.start_times import StartTime
 from kqueue.core.value import value
 
+WHOLE = 1_000
+"""A stretch of one: p90 is as the drains say."""
+_MOST_STRETCH = 10 * WHOLE
+"""The most by which a p90 is stretched."""
+_LEAST_STARTS = 20
+"""The number of starts of a ClusterQueue from which its p90 is stretched."""
+_LEAST_WAIT = timedelta(minutes=1)
+"""A wait that was told to be shorter counts as so long: seconds more or less say nothing about long waits."""
+_MOST_QUEUES = 2_000
+"""The number of ClusterQueues with a stretch."""
 MOST_REMEMBERED = 20_000
 """The number of waiting workloads whose told start times are remembered."""
 TOLERANCE = timedelta(seconds=5)
@@ -30,6 +44,7 @@ class ToldStart:
         queue: the ClusterQueue in which it waits; empty: it is in none while it leaves its hosts.
         at: the time of the state from which the start times come.
         p50, p90: the two start times; None: there is none, for `reason`.
+        planned: p90 as the drains say, before it was stretched.
         reason: a `NoStart`, with `message` as a sentence; empty: both times are known.
     """
 
@@ -39,22 +54,32 @@ class ToldStart:
     at: datetime
     p50: datetime | None = None
     p90: datetime | None = None
+    planned: datetime | None = None
     reason: str = ""
     message: str = ""
 
 
-def told_start(start: StartTime, *, uid: str, key: str, queue: str, at: datetime, horizon: int) -> ToldStart:
-    """Return what is told of a start time; `horizon`: that of the drains, in seconds."""
+def told_start(
+    start: StartTime, *, uid: str, key: str, queue: str, at: datetime, horizon: int, stretch: int = WHOLE
+) -> ToldStart:
+    """Return what is told of a start time; `horizon`: that of the drains, in seconds; `stretch`: in thousandths."""
+    later = start.later
     return ToldStart(
         uid=uid,
         key=key,
         queue=queue,
         at=at,
         p50=at + timedelta(seconds=start.earlier.seconds) if start.earlier is not None else None,
-        p90=at + timedelta(seconds=start.later.seconds) if start.later is not None else None,
+        p90=at + timedelta(seconds=stretched(later.seconds, stretch)) if later is not None else None,
+        planned=at + timedelta(seconds=later.seconds) if later is not None else None,
         reason=str(start.reason.reason) if start.reason is not None else "",
         message=no_start_sentence(start.reason, horizon) if start.reason is not None else "",
     )
+
+
+def stretched(seconds: int, stretch: int) -> int:
+    """Return a time until p90, stretched by so many thousandths, rounded up."""
+    return -(-seconds * stretch // WHOLE)
 
 
 def no_start_sentence(why: NotPlanned, horizon: int) -> str:
@@ -113,6 +138,8 @@ class ToldStarts:
         self._most = most
         self._told: OrderedDict[str, tuple[ToldStart | None, ToldStart]] = OrderedDict()
         """By UID, the first one with a p90, and the last one."""
+        self._waits: OrderedDict[str, RunHistogram] = OrderedDict()
+        """By ClusterQueue, the waits until a start in thousandths of the wait until the first planned p90."""
 
     def __len__(self) -> int:
         return len(self._told)
@@ -133,11 +160,35 @@ class ToldStarts:
         if found is None:
             return
         first, last = found
+        self._learn(last.queue, first, at)
         yield HeldStart(last.queue, Telling.FIRST, _outcome(first, at))
         yield HeldStart(last.queue, Telling.LAST, _outcome(last, at))
 
+    def stretch(self, queue: str) -> int:
+        """Return by how many thousandths the p90 of a ClusterQueue is stretched, `WHOLE` or more: nine of ten of its
+        last starts were not later.
+        """
+        waits = self._waits.get(queue)
+        if waits is None or waits.runs < _LEAST_STARTS:
+            return WHOLE
+        return max(WHOLE, min(_MOST_STRETCH, waits.quantile(90)))
+
+    def _learn(self, queue: str, first: ToldStart | None, at: datetime) -> None:
+        if first is None or first.planned is None or at < first.at:
+            return
+        planned = max(_LEAST_WAIT, first.planned - first.at)
+        waits = self._waits.setdefault(queue, RunHistogram())
+        waits.add(min(_MOST_STRETCH, (at - first.at) * WHOLE // planned))
+        self._waits.move_to_end(queue)
+        if len(self._waits) > _MOST_QUEUES:
+            self._waits.popitem(last=False)
+
     def left(self, uid: str, at: datetime) -> Iterator[HeldStart]:
         """Forget a workload that does not wait any more and did not start: it counts only where its p90 has passed."""
+        found = self._told.get(uid)
+        if found is not None and StartOutcome.AFTER not in (_outcome(one, at) for one in found):
+            del self._told[uid]
+            return
         for held in self.started(uid, at):
             if held.outcome is StartOutcome.AFTER:
                 yield held

@@ -56,6 +56,7 @@ class SentRun:
 
     run_time: RunTime
     elapsed: int
+    outlived: bool
     waits_as: WaitFacts | None
 
 
@@ -192,7 +193,7 @@ class StartMessages:
 
 def _facts(running: WorkloadRun) -> SentRun:
     waits_as = WaitFacts.of(running.waits_as) if running.waits_as is not None else None
-    return SentRun(run_time=running.run_time, elapsed=running.elapsed, waits_as=waits_as)
+    return SentRun(run_time=running.run_time, elapsed=running.elapsed, outlived=running.outlived, waits_as=waits_as)
 
 
 class StartAssembly:
@@ -238,6 +239,7 @@ class StartAssembly:
                 uid: WorkloadRun(
                     run_time=facts.run_time,
                     elapsed=facts.elapsed,
+                    outlived=facts.outlived,
                     waits_as=self._whole(facts.waits_as) if facts.waits_as is not None else None,
                 )
                 for uid, facts in running.items()

@@ -68,6 +68,30 @@ def test_the_most_special_group_with_enough_runs_answers(
     assert found is None or 100 <= found.p50 <= found.p90 <= 113
 
 
+@pytest.mark.parametrize(
+    ("elapsed", "found"),
+    [
+        pytest.param(0, (100, 1_000, True), id="begin"),
+        pytest.param(150, (1_000, 1_000, True), id="longer than most"),
+        pytest.param(2_000, (5_000, 5_000, False), id="longer than all of its owner"),
+        pytest.param(9_000, None, id="longer than all"),
+    ],
+)
+def test_a_run_goes_on_as_longer_ones_did(elapsed: int, found: tuple[int, int, bool] | None) -> None:
+    """The next group answers where none of the owner's runs was longer."""
+    memory = taught(*[100] * 8, 1_000, 1_000)
+    taught(*[5_000] * 12, of=keys("other"), memory=memory, start=NOW + 100 * WINDOW_SECONDS)
+    learned = memory.look_beyond(keys(), elapsed)
+    if found is None:
+        assert learned is None
+        return
+    assert learned is not None
+    p50, p90, of_owner = found
+    assert p50 <= learned.p50 <= p50 * 9 // 8
+    assert p90 <= learned.p90 <= p90 * 9 // 8
+    assert learned.of_owner is of_owner
+
+
 def test_a_run_counts_once() -> None:
     """A run that is told again after a restart with the summary does not count either."""
     memory = taught(*[100] * 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kqueue.core.future.estimate import estimate
+from kqueue.core.future.estimate import estimate, estimate_beyond
 from kqueue.core.future.learned import LearnedTime
 from kqueue.core.future.run_time import NOT_KNOWN, RunTime, RunTimeSource
 
@@ -47,3 +47,28 @@ def known(p50: int, p90: int, *, of_owner: bool = True) -> LearnedTime:
 )
 def test_estimates(promised: int | None, expected: int | None, learned: LearnedTime | None, found: RunTime) -> None:
     assert estimate(promised=promised, expected=expected, learned=learned) == found
+
+
+LONGER = known(500, 900)
+
+
+@pytest.mark.parametrize(
+    ("whole", "elapsed", "longer", "times"),
+    [
+        pytest.param(RunTime(p50=100, p90=200, source=LEARNED), 150, LONGER, (500, 900), id="learned"),
+        pytest.param(RunTime(p50=100, p90=200, source=LEARNED), 150, None, (100, 200), id="nothing longer"),
+        pytest.param(
+            RunTime(p50=100, p90=200, promised=600, source=LEARNED), 150, LONGER, (500, 600), id="a promise cuts"
+        ),
+        pytest.param(RunTime(p50=300, p90=300, source=EXPECTED), 150, LONGER, (300, 300), id="expected"),
+        pytest.param(RunTime(p50=100, p90=100, source=EXPECTED), 150, LONGER, (500, 900), id="expectation is over"),
+        pytest.param(RunTime(p50=600, p90=600, promised=600, source=PROMISED), 150, LONGER, (600, 600), id="promised"),
+        pytest.param(NOT_KNOWN, 150, LONGER, (None, None), id="unknown"),
+    ],
+)
+def test_estimates_of_running_workloads(
+    whole: RunTime, elapsed: int, longer: LearnedTime | None, times: tuple[int | None, int | None]
+) -> None:
+    found = estimate_beyond(whole, elapsed, longer)
+    assert (found.p50, found.p90) == times
+    assert (found.promised, found.source) == (whole.promised, whole.source)

@@ -41,6 +41,20 @@ def test_memory_is_bounded_and_quantiles_stay_in_order(runs: list[int]) -> None:
     assert found.quantile(50) <= found.quantile(90) <= BOUNDS[-1]
 
 
+@given(runs=FEW, percent=st.sampled_from([50, 90]), elapsed=SECONDS)
+def test_a_quantile_of_longer_runs_counts_them_alone(runs: list[int], percent: int, elapsed: int) -> None:
+    """Runs within an eighth of the elapsed time may count, too."""
+    found = counted(runs).quantile_beyond(elapsed, percent)
+    longer = [one for one in runs if one > elapsed]
+    if found is None:
+        assert not longer
+        return
+    assert found > elapsed
+    assert found <= BOUNDS[-1]
+    if not any(elapsed >= one > elapsed * 8 // 9 - 1 for one in runs):
+        assert found == counted(longer).quantile(percent)
+
+
 def test_halving_keeps_the_distribution() -> None:
     """Also of runs in buckets of their own: every second one stays, not none and not all."""
     found = counted([*range(1, 9)] * 31 + [1, 2, 3, 4, 5, 6, 7, 8])

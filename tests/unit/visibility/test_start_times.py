@@ -82,7 +82,7 @@ class Cluster:
             planning=planning_of(world),
             pending=pending,
             held_back=lambda _workload: (),
-            run_time_of=RunTimes(None, world.clock.now).of,
+            run_times=RunTimes(None, world.clock.now),
             rules=DrainRules(),
         )
         self.source = StartTimesSource(questions, self.computer, clock=world.clock)

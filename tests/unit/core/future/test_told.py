@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kqueue.core.future.told import HeldStart, StartOutcome, Telling, ToldStart, ToldStarts
+from kqueue.core.future.told import WHOLE, HeldStart, StartOutcome, Telling, ToldStart, ToldStarts, stretched
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,3 +63,54 @@ def test_the_memory_is_bounded() -> None:
         starts.tell(told(1, 2, uid=f"u{number}"))
     assert len(starts) == 3
     assert "u9" in starts
+
+
+def lived(starts: ToldStarts, number: int, waited: float, *, planned: float = 600) -> None:
+    one = ToldStart(
+        uid=f"u{number}", key="ns/u", queue="team", at=NOW, p50=at(planned), p90=at(planned), planned=at(planned)
+    )
+    starts.tell(one)
+    list(starts.started(one.uid, at(waited)))
+
+
+def test_late_starts_stretch_the_next_p90() -> None:
+    """Nine of ten starts were not later; a few starts stretch nothing, nor do early ones shorten."""
+    starts = ToldStarts()
+    for number in range(19):
+        lived(starts, number, 1_200)
+    assert starts.stretch("team") == WHOLE
+    lived(starts, 19, 1_200)
+    assert 2_000 <= starts.stretch("team") <= 2_250
+    assert starts.stretch("other") == WHOLE
+    for number in range(300):
+        lived(starts, number, 60)
+    assert starts.stretch("team") == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("planned", "waited", "most"),
+    [
+        pytest.param(600, 600_000, 10_000, id="endless"),
+        pytest.param(1, 30, 1_000, id="short waits say nothing"),
+        pytest.param(600, -5, 1_000, id="a clock was set back"),
+    ],
+)
+def test_a_stretch_is_bounded(planned: float, waited: float, most: int) -> None:
+    starts = ToldStarts()
+    for number in range(50):
+        lived(starts, number, waited, planned=planned)
+    assert WHOLE <= starts.stretch("team") <= most
+
+
+def test_a_workload_that_leaves_early_stretches_nothing() -> None:
+    starts = ToldStarts()
+    for number in range(50):
+        one = ToldStart(uid=f"u{number}", key="ns/u", queue="team", at=NOW, p50=at(60), p90=at(600), planned=at(60))
+        starts.tell(one)
+        assert not list(starts.left(one.uid, at(500)))
+    assert starts.stretch("team") == WHOLE
+    assert len(starts) == 0
+
+
+def test_a_stretched_time_is_rounded_up() -> None:
+    assert [stretched(seconds, 1_001) for seconds in (0, 1, 1_000)] == [0, 2, 1_001]

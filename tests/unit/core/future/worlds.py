@@ -58,14 +58,15 @@ def ask(
     return StartQuestion(
         state=replace(world, rules=rules) if rules is not None else world,
         lines=tuple(Line(queue=q, is_strict=q in strict, workloads=tuple(some)) for q, some in lines.items()),
-        running={
-            head.uid: WorkloadRun(
-                run_time=run_time(times), elapsed=(elapsed or {}).get(head.uid, 0), waits_as=waits(head, times)
-            )
-            for head, times in running
-        },
+        running={head.uid: _running(head, times, (elapsed or {}).get(head.uid, 0)) for head, times in running},
         bounds=bounds or DrainBounds(),
     )
+
+
+def _running(head: Head, times: Times, elapsed: int) -> WorkloadRun:
+    known = run_time(times)
+    outlived = known.p50 is not None and elapsed >= known.p50
+    return WorkloadRun(run_time=known, elapsed=elapsed, outlived=outlived, waits_as=waits(head, times))
 
 
 def seconds(found: StartTimes) -> dict[str, tuple[int | None, int | None] | str]:

@@ -151,7 +151,9 @@ class LearnedRunTimes:
 
         The first group that `look` would ask, and that has such a run, answers.  None: all known runs were shorter.
         """
-        groups = self._namespaces.get(workload.namespace, {})
+        groups = self._namespaces.get(workload.namespace)
+        if groups is None:
+            return None
         for position, (key, least) in enumerate(zip(workload.keys, LEAST_RUNS, strict=True)):
             histogram = groups[key].histogram if key in groups else None
             if histogram is None or histogram.runs < least:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from math import inf
 
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains, counted_in, domains_held, same_hosts
@@ -43,6 +44,15 @@ _FLAVOR_FAULTS = frozenset(
 """Blockers that do not depend on usage."""
 
 
+def _highest_preempted(policy: Preempts, priority: int) -> float:
+    """Return the highest priority of workloads that a policy lets a head of this priority preempt."""
+    if policy is Preempts.ANY:
+        return inf
+    if policy is Preempts.NEVER:
+        return -inf
+    return priority if policy is Preempts.LOWER_OR_NEWER_EQUAL else priority - 1
+
+
 class FutureWorld:
     """Changes a copy of the present state; cycles plan on snapshots of it."""
 
@@ -70,6 +80,14 @@ class FutureWorld:
         self._preempted = Counter[tuple[str, str]]()
         self._columns: dict[str, frozenset[FlavorResource]] = {}
         """All columns of a ClusterQueue."""
+        self._held = Counter[tuple[str, FlavorResource, int]]()
+        """Usage by ClusterQueue, column and priority."""
+        for name, workloads in self._admitted.items():
+            for holder in workloads.values():
+                self._count_held(name, holder, 1)
+        self._gains: dict[tuple[str, FlavorResource, int], int] = {}
+        """The most that preemptions release, by ClusterQueue, column and priority of the preemptor, until usage
+        changes."""
         self._free: dict[tuple[str, str, str], int] = {}
         """Free quota by ClusterQueue, flavor and resource, until usage changes."""
         self._room: dict[tuple[str, Shape, str | None], int] = {}
@@ -137,6 +155,7 @@ class FutureWorld:
         for flavor, usage in domains.items():
             charge_domains(flavor, usage, self._live.topologies)
         self._admitted[head.queue] = {**self._admitted[head.queue], head.key: workload}
+        self._count_held(head.queue, workload, 1)
         self.holders[head.uid] = workload
         self._claims.pop(head.uid, None)
         self._changed()
@@ -172,6 +191,7 @@ class FutureWorld:
         of_queue = self._admitted.get(workload.queue)
         if of_queue is not None and of_queue.get(workload.key) is workload:
             self._admitted[workload.queue] = {key: one for key, one in of_queue.items() if one is not workload}
+            self._count_held(workload.queue, workload, -1)
         self.generation += 1
         self._changed()
 
@@ -208,7 +228,11 @@ class FutureWorld:
         if spec is None or head.replaces is not None:
             return True
         if self._may_preempt(head, spec, findings):
-            return True
+            # in all other queues a try that fails keeps what it waits for from the other heads of its cycle
+            is_without_effect = spec.reclaims is Preempts.ANY and head.uid not in self._claims
+            return not is_without_effect or all(
+                self._may_have_quota(pod_set, spec, head.priority) for pod_set in head.pod_sets
+            )
         hopeless = {
             (blocker.pod_set, blocker.flavor)
             for blocker in (refused.blockers if refused is not None else ())
@@ -227,6 +251,42 @@ class FutureWorld:
             )
         return not none_may_be_preempted(self._live, head, columns, findings)
 
+    def _may_have_quota(self, pod_set: PodSet, spec: QueueSpec, priority: int) -> bool:
+        """Whether each group of resources has a flavor with enough quota for the fewest pods, if all workloads leave
+        that a head of this priority may preempt.
+        """
+        pods = pod_set.min_count or pod_set.request.count
+        for group in spec.groups:
+            asked = [(r, pods * pod_set.quota_requests[r]) for r in group.resources if r in pod_set.quota_requests]
+            if asked and not any(
+                self._has_quota(spec.name, f, asked, preempting=(spec, priority)) for f in group.flavors
+            ):
+                return False
+        return True
+
+    def _most_gained(self, spec: QueueSpec, column: FlavorResource, priority: int) -> int:
+        """Return the most quota of a column that preemptions of a head of this priority release."""
+        key = spec.name, column, priority
+        found = self._gains.get(key)
+        if found is None:
+            policies = (
+                (name, spec.preempts_own if name == spec.name else spec.reclaims) for name in self.trees[spec.name]
+            )
+            limits = {name: _highest_preempted(policy, priority) for name, policy in policies}
+            found = self._gains[key] = sum(
+                amount
+                for (name, of, holds), amount in self._held.items()
+                if of == column and name in limits and holds <= limits[name]
+            )
+        return found
+
+    def _count_held(self, queue: str, workload: Admitted, sign: int) -> None:
+        for column, amount in workload.usage.items():
+            key = queue, column, workload.priority
+            self._held[key] += sign * amount
+            if not self._held[key]:
+                del self._held[key]
+
     def _may_fit(self, pod_set: PodSet, spec: QueueSpec, hopeless: Collection[tuple[str, str]]) -> bool:
         """Whether each group of resources has a flavor with enough free quota and hosts for the fewest pods."""
         pods = pod_set.min_count or pod_set.request.count
@@ -240,13 +300,25 @@ class FutureWorld:
                 return False
         return True
 
-    def _has_quota(self, queue: str, flavor: str, asked: Iterable[tuple[str, int]]) -> bool:
+    def _has_quota(
+        self,
+        queue: str,
+        flavor: str,
+        asked: Iterable[tuple[str, int]],
+        preempting: tuple[QueueSpec, int] | None = None,
+    ) -> bool:
+        """Whether a flavor has so much free quota; `preempting`: with all that a head of this priority may preempt."""
         free = self._free
         for resource, amount in asked:
             key = queue, flavor, resource
             if key not in free:
                 free[key] = quota.available(self._live.nodes[queue], FlavorResource(flavor, resource))
-            if amount > 0 and amount > free[key]:
+            if amount <= 0 or amount <= free[key]:
+                continue
+            if preempting is None:
+                return False
+            spec, priority = preempting
+            if amount > free[key] + self._most_gained(spec, FlavorResource(flavor, resource), priority):
                 return False
         return True
 
@@ -269,4 +341,5 @@ class FutureWorld:
     def _changed(self) -> None:
         """Forget what depends on usage."""
         self._free.clear()
+        self._gains.clear()
         self._room.clear()

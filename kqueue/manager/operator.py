@@ -7,10 +7,10 @@ the leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import structlog
 
@@ -37,7 +37,6 @@ from kqueue.manager.gauges import QueueGauges, cohorts_above
 from kqueue.manager.joint import make_rounds
 from kqueue.manager.leadership import Leadership
 from kqueue.manager.recording import make_recorder
-from kqueue.manager.start_times import add_start_notes, make_source
 from kqueue.manager.telemetry import CycleObserver, describe_objects
 from kqueue.manager.tracing import WorkloadTracer
 from kqueue.manager.upkeep import (
@@ -59,13 +58,13 @@ from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
-from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.cache_audit import Told
-from kqueue.visibility.start_times import StartTimesSource
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """Values of `--parts`: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
@@ -100,6 +99,9 @@ class Operator:
     ) -> None:
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
         self.metrics, self.checks, self.parts = metrics, checks, frozenset(parts)
+        self._shared: dict[Callable[[Operator], Any], Any] = {}
+        self.on_finish: list[Callable[[], Awaitable[None]]] = []
+        """Called when `run` has ended."""
         self.leadership = Leadership(client, config, clock=clock, metrics=metrics)
         self.ready, self.may_write = self.leadership.ready, self.leadership.may_write
         self.synced = asyncio.Event()
@@ -128,14 +130,13 @@ class Operator:
         for part, setups in SETUPS.items():
             if part in self.parts:
                 self.manager.setup(*setups)
-        if "scheduler" in self.parts:
-            add_start_notes(self)
         self._add_checks()
 
-    @cached_property
-    def start_times(self) -> StartTimesSource:
-        """The start times of this process; the child process begins with the first question."""
-        return make_source(self, StartTimesProcess())
+    def shared(self, make: Callable[[Operator], T]) -> T:
+        """Return the only value of this process that `make` creates; `make` is called at the first use."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return cast("T", self._shared[make])
 
     def _connect(self) -> None:
         """Give the manager what only the loop and the intake know."""
@@ -302,9 +303,9 @@ class Operator:
             await self._intake.close()
 
     async def finish(self) -> None:
-        """Write the last events, when `run` has ended, and end what computes start times."""
-        if "start_times" in self.__dict__:
-            await self.start_times.stop()
+        """Write the last events, when `run` has ended, and end what runs beside."""
+        for end in self.on_finish:
+            await end()
         await self.manager.event_recorder.finish(self.timings.event_farewell)
 
     async def _sync(self) -> None:

@@ -115,6 +115,7 @@ async def running(
         ConfigError: the kubeconfig or an address cannot be used.
     """
     from kqueue.manager.operator import Operator  # imports numpy and the core, which webhooks do not need
+    from kqueue.manager.start_times import add_start_notes
 
     clock = clock or SystemClock()
     timings = timings or Timings.from_env()
@@ -129,6 +130,8 @@ async def running(
             checks=frame.checks,
             parts=flags.parts,
         )
+        if "scheduler" in flags.parts:
+            add_start_notes(wired)
         if (traces := traces_from()) is not None:
             wired.trace(traces)
             stack.push_async_callback(traces.finish, timings.event_farewell)

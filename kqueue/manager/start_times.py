@@ -14,6 +14,7 @@ from kqueue.manager import rules
 from kqueue.manager.explaining import Sources, sources_of
 from kqueue.manager.start_coverage import StartCoverage
 from kqueue.runtime.store import ObjectKey
+from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_question import DrainRules, StartQuestions
@@ -38,11 +39,13 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
     )
 
 
-def make_source(operator: Operator, computer: StartComputer) -> StartTimesSource:
-    """Return the start times of this process.
+def make_computer(_operator: Operator) -> StartComputer:
+    """Return the child process that computes start times; it starts with the first question."""
+    return StartTimesProcess()
 
-    A process has one source, `operator.start_times`, so that views and annotations share each answer.
-    """
+
+def make_source(operator: Operator) -> StartTimesSource:
+    """Return the start times of a process; call it through `operator.shared`: views and annotations share answers."""
     watches, clock = operator.watches, operator.clock
     pending = PendingWorkloads(
         queues=operator.queues,
@@ -53,20 +56,31 @@ def make_source(operator: Operator, computer: StartComputer) -> StartTimesSource
     coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
     watches.workloads.subscribe(coverage.on_workload)
     questions = make_questions(operator, sources_of(operator), pending)
-    return StartTimesSource(questions, computer, clock=clock, on_answer=coverage.on_answer, stretch_of=coverage.stretch)
+    source = StartTimesSource(
+        questions,
+        operator.shared(make_computer),
+        clock=clock,
+        on_answer=coverage.on_answer,
+        stretch_of=coverage.stretch,
+    )
+    operator.on_finish.append(source.stop)
+    return source
 
 
 def make_start_times(operator: Operator) -> StartTimeViews:
     """Return the views."""
-    return StartTimeViews(operator.start_times, operator.clock)
+    return StartTimeViews(operator.shared(make_source), operator.clock)
 
 
 def add_start_notes(operator: Operator) -> None:
-    """Let the leader write start times to waiting Workloads, or remove those that were written before."""
+    """Let the leader write start times to waiting Workloads, or remove those that were written before.
+
+    Call it before `run`, in a process that plans.
+    """
     manager, workloads = operator.manager, operator.watches.workloads
 
     async def told() -> Mapping[ObjectKey, ToldStart] | None:
-        answer = await operator.start_times.renewed()
+        answer = await operator.shared(make_source).renewed()
         if isinstance(answer, NoAnswer):
             _log.warning("start times are not known, annotations stay as they are", error=answer.message)
             return None

@@ -303,9 +303,7 @@ class Metrics:
         _show_only(self._process.not_running, by_queue, shown=self._not_running)
 
     def gangs(self, phases: Mapping[tuple[str, str], int], *, extras: Mapping[tuple[str, str], int]) -> None:
-        """Set the gangs by (framework, phase), and the pods beyond their quorum by (framework, state); others keep
-        their number.
-        """
+        """Set the gangs by (framework, phase), and pods beyond the quorum by (framework, state); others keep theirs."""
         for labels, number in phases.items():
             self._gangs.gangs.labels(*labels).set(number)
         for labels, number in extras.items():
@@ -409,10 +407,7 @@ class Metrics:
         self._process.certificates.labels("webhook").set(not_after.timestamp())
 
     def certificate(self, server: str, not_after: Callable[[], float | None]) -> None:
-        """Call `not_after` at each page for the Unix time at which a server's certificate expires.
-
-        None: there is no certificate yet.
-        """
+        """Call `not_after` at each page for the Unix time at which a server's certificate expires; None: not known."""
         self._sources[self._process.certificates, (server,)] = not_after
 
     def visibility(self, status: int, seconds: float) -> None:

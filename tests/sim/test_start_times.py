@@ -10,7 +10,6 @@ import json
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.manager.explaining import sources_of
 from kqueue.manager.operator import Operator
-from kqueue.manager.start_times import make_questions, make_source
+from kqueue.manager.start_times import add_start_notes, make_computer, make_questions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import AuthorizedQuestion
@@ -116,11 +115,8 @@ class _Annotates(Operator):
         """Switch the annotations on."""
         settings = config.start_times.model_copy(update={"annotate": True, "interval": timedelta(minutes=1)})
         super().__init__(config=config.model_copy(update={"start_times": settings}), **rest)
-
-    @cached_property
-    def start_times(self) -> StartTimesSource:
-        """The start times, which wait for no child process."""
-        return make_source(self, Here())
+        self._shared[make_computer] = Here()
+        add_start_notes(self)
 
 
 async def test_a_start_time_is_written_until_the_workload_starts_and_is_counted() -> None:

@@ -25,7 +25,7 @@ def estimate(*, promised: int | None, expected: int | None, learned: LearnedTime
 def estimate_beyond(whole: RunTime, elapsed: int, longer: LearnedTime | None) -> RunTime:
     """Return the run time, from its begin, of a workload that has run for `elapsed` seconds.
 
-    What was learned counts by the runs that took longer.  An expectation counts until it is over, then these runs do.
+    Learned runs count as far as they took longer.  An expectation counts until it is over, then these runs do.
 
     Args:
         whole: the run time at the begin.

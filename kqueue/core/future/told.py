@@ -37,7 +37,7 @@ TOLERANCE = timedelta(seconds=5)
 
 @value(kw_only=True)
 class ToldStart:
-    """What was told of the start of one workload.
+    """The start of one workload, as it was told.
 
     Args:
         key: namespace/name.

@@ -45,6 +45,11 @@ Told = Callable[[], Awaitable[Mapping[ObjectKey, ToldStart] | None]]
 """Returns the start times of all waiting workloads; None: they are not known now."""
 
 
+async def nothing_told() -> None:
+    """Return None: start times are not known, in a process that writes none."""
+    return
+
+
 def has_note(workload: wire.Workload) -> bool:
     """Whether a Workload has the annotation."""
     return START_TIME_ANNOTATION in workload.metadata.annotations

@@ -115,7 +115,7 @@ async def running(
         ConfigError: the kubeconfig or an address cannot be used.
     """
     from kqueue.manager.operator import Operator  # imports numpy and the core, which webhooks do not need
-    from kqueue.manager.start_times import add_start_notes
+    from kqueue.manager.start_notes import add_start_notes
 
     clock = clock or SystemClock()
     timings = timings or Timings.from_env()

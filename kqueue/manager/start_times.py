@@ -1,4 +1,4 @@
-"""Start times from the state of this process: their views, their annotations, and how well they hold."""
+"""Start times from the state of this process: their views, and how well they hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kqueue.controllers.run_times import make_run_times
-from kqueue.controllers.start_notes import StartNotes
 from kqueue.core.future.told import ToldStart
 from kqueue.manager import rules
 from kqueue.manager.explaining import Sources, sources_of
@@ -72,30 +71,14 @@ def make_start_times(operator: Operator) -> StartTimeViews:
     return StartTimeViews(operator.shared(make_source), operator.clock)
 
 
-def add_start_notes(operator: Operator) -> None:
-    """Let the leader write start times to waiting Workloads, or remove those that were written before.
-
-    Call it before `run`, in a process that plans.
-    """
-    manager, workloads = operator.manager, operator.watches.workloads
-
-    async def told() -> Mapping[ObjectKey, ToldStart] | None:
-        answer = await operator.shared(make_source).renewed()
-        if isinstance(answer, NoAnswer):
-            _log.warning("start times are not known, annotations stay as they are", error=answer.message)
-            return None
-        pace, found = RequestPace(operator.clock), dict[ObjectKey, ToldStart]()
-        for one in told_starts(answer):
-            await pace.step()
-            found[one.key] = one
-        return found
-
-    notes = StartNotes(
-        workloads=workloads.store,
-        writer=manager.workload_writer,
-        told=told,
-        clock=operator.clock,
-        settings=operator.config.start_times,
-    )
-    workloads.subscribe(notes.on_workload)
-    manager.background.append(notes.run)
+async def told_by_key(operator: Operator) -> Mapping[ObjectKey, ToldStart] | None:
+    """Return the start times of all waiting workloads by the key of their Workload; None: they are not known now."""
+    answer = await operator.shared(make_source).renewed()
+    if isinstance(answer, NoAnswer):
+        _log.warning("start times are not known, annotations stay as they are", error=answer.message)
+        return None
+    pace, found = RequestPace(operator.clock), dict[ObjectKey, ToldStart]()
+    for one in told_starts(answer):
+        await pace.step()
+        found[one.key] = one
+    return found

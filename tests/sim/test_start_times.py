@@ -22,7 +22,8 @@ from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.manager.explaining import sources_of
 from kqueue.manager.operator import Operator
-from kqueue.manager.start_times import add_start_notes, make_computer, make_questions
+from kqueue.manager.start_notes import add_start_notes
+from kqueue.manager.start_times import make_computer, make_questions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import AuthorizedQuestion

@@ -4,7 +4,7 @@ Gangs of four hosts run in all 160 racks of 16 hosts; the waiting ones have 24 f
 block, in four ClusterQueues of a cohort.  Run times are drawn from 10 minutes to 10 hours; p90 is twice p50.
 `ms` is processor time of one core for both drains, `stall_ms` the longest time for which the event loop is held while
 the child process gets the question and gives the answer; it counts the turns of other processes, too.  `hold_ms` is the
-longest processor time of one step of that.
+longest processor time of one step of that; with `future/read` of reading the question from the state of a controller.
 
 `future/coverage`: how well told start times hold.  Run times are drawn from a distribution whose p90 is three times its
 p50, and known only as far as they were learned from runs that have ended; workloads arrive all the time.
@@ -24,8 +24,9 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
-from kqueue.clock import SystemClock
+from kqueue.clock import Clock, SystemClock
 from kqueue.core import quota
+from kqueue.core.future.learned import LearnedRunTimes
 from kqueue.core.future.question import DAY, Line, StartQuestion, WaitingWorkload, WorkloadRun
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartTimes, start_times
@@ -41,6 +42,11 @@ from kqueue.scheduling.child import without_collector
 from kqueue.scheduling.future.frames import StartMessages, answer_parts
 from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.scheduling.joint.frames import Sent
+from kqueue.state.run_times import RunTimes
+from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.start_question import DrainRules, StartQuestions
+from tests.bench import explain
 from tests.bench._joint_worlds import GPU, GPUS, NOW, gang
 from tests.bench._loop import LoopLag
 from tests.bench._told_days import Told, ToldDay, published
@@ -191,6 +197,51 @@ def _longest_hold(asked: StartQuestion) -> float:
     return longest * 1e3
 
 
+def read() -> Iterator[Figure]:
+    """The question is read from the state of `explain/*`: 12,500 nodes and 10,000 waiting workloads."""
+    _, explainer, loop = explain.stage()
+    known, clock = explainer._known, SystemClock()
+    questions = StartQuestions(
+        known=known,
+        planning=explainer._planning,
+        pending=PendingWorkloads(
+            queues=known.queues, workloads=known.workloads, local_queues=known.local_queues, clock=clock
+        ),
+        held_back=lambda _: (),
+        run_times=RunTimes(LearnedRunTimes(most_groups=100), clock.now),
+        rules=DrainRules(),
+    )
+    holds, times = list[float](), list[float]()
+    for _ in range(5):
+        begun = time.thread_time()
+        holds.append(1e3 * loop.run_until_complete(_longest_step(questions, clock)))
+        times.append(1e3 * (time.thread_time() - begun))
+    yield Figure("ms", times)
+    yield Figure("hold_ms", holds, at_most(20))
+
+
+async def _longest_step(questions: StartQuestions, clock: Clock) -> float:
+    """The longest processor time between two turns of the event loop while a question is read, in seconds."""
+    longest = 0.0
+
+    async def others() -> None:
+        nonlocal longest
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest, before = max(longest, now - before), now
+
+    beside = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    asked, _ = await questions.read(clock.now(), RequestPace(clock))
+    await asyncio.sleep(0)
+    beside.cancel()
+    waiting = sum(len(line.workloads) for line in asked.lines)
+    check(waiting >= 10_000, f"{waiting} workloads wait")
+    return longest
+
+
 def covered() -> Iterator[Figure]:
     """Five days of gangs whose run times are learned: every hour is asked when the waiting ones start."""
     day = make_question(4, 2_200, size=(1, 4, 16), preempts=False, seconds=5 * DAY)
@@ -216,6 +267,7 @@ def _coverage(told: Told, first: Goal | None) -> Iterator[Figure]:
 ROWS = (
     Row("future/drain", drained),
     Row("future/stall", held),
+    Row("future/read", read, alone=True),
     Row("future/coverage", covered, asked="future/coverage"),
     Row("future/coverage/burst", covered_burst, asked="future/coverage"),
 )

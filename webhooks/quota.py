@@ -12,6 +12,7 @@ from typing import Any
 
 from kqueue.api import backfill_names, names, quota_names, run_names
 from kqueue.config.duration import whole_seconds
+from kqueue.core.backfill.mode import parse_backfill
 from kqueue.core.budgets import parse_budgets
 from kqueue.core.lost_work import parse_pod_seconds
 from kqueue.core.quantity import parse_quantity
@@ -21,7 +22,6 @@ from kqueue.jobs import syntax
 from kqueue.jobs.fields import annotations_of, mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
-from kqueue.model.backfill import parse_backfill
 from webhooks import node_classes
 
 MOST_FLAVORS = 256

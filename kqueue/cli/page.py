@@ -94,7 +94,7 @@ async def _serve_many(options: ServeOptions, reach: ReachFlags) -> None:
     from kqueue.page.serving import serve
 
     async with reach.session() as session:
-        await serve(options, session.client, _lines)
+        await serve(options, session.client, _lines, _what_if_lines)
 
 
 async def _serve(port: int, browser: bool, reach: ReachFlags) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 
 from kqueue.build import build
@@ -12,7 +13,9 @@ from kqueue.manager.controller_manager import ControllerManager
 from kqueue.record.recorder import DecisionRecorder
 from kqueue.record.ring import RingSettings
 from kqueue.visibility.pacing import RequestPace
-from kqueue.visibility.start_times import StartAnswer
+from kqueue.visibility.start_times import StartAnswer, told_starts
+
+_SECOND = timedelta(seconds=1)
 
 
 def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
@@ -48,10 +51,10 @@ def recording_answers(
 
     async def record(answer: StartAnswer) -> None:
         pace = RequestPace(clock)
-        for uid, start in answer.found.of.items():
+        for told in told_starts(answer):
             await pace.step()
-            if start.earlier is not None:
-                later = start.later.seconds if start.later is not None else None
-                recorder.note_start_times(answer.at, [(uid, start.earlier.seconds, later)])
+            if told.p50 is not None:
+                p90 = (told.p90 - told.at) // _SECOND if told.p90 is not None else None
+                recorder.note_start_times(told.at, [(told.uid, (told.p50 - told.at) // _SECOND, p90)])
 
     return record

@@ -10,14 +10,23 @@ import structlog
 from kqueue.controllers.run_times import make_run_times
 from kqueue.core.future.told import ToldStart
 from kqueue.manager import rules
+from kqueue.manager.backfill import make_lines
 from kqueue.manager.explaining import Sources, sources_of
+from kqueue.manager.recording import recording_answers
 from kqueue.manager.start_coverage import StartCoverage
 from kqueue.runtime.store import ObjectKey
 from kqueue.scheduling.future.process import StartTimesProcess
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.start_question import DrainRules, StartQuestions
-from kqueue.visibility.start_times import NoAnswer, StartComputer, StartTimesSource, StartTimeViews, told_starts
+from kqueue.visibility.start_times import (
+    NoAnswer,
+    StartAnswer,
+    StartComputer,
+    StartTimesSource,
+    StartTimeViews,
+    told_starts,
+)
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
@@ -34,7 +43,7 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         pending=pending,
         held_back=sources.held_back,
         run_times=operator.manager.shared(make_run_times),
-        rules=DrainRules(order=settings.order, looks=settings.looks),
+        rules=DrainRules(order=settings.order, looks=settings.looks, line_of=operator.manager.shared(make_lines).of),
     )
 
 
@@ -55,11 +64,18 @@ def make_source(operator: Operator) -> StartTimesSource:
     coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
     watches.workloads.subscribe(coverage.on_workload)
     questions = make_questions(operator, sources_of(operator), pending)
+    record = recording_answers(operator.decision_recorder, clock)
+
+    async def on_answer(answer: StartAnswer) -> None:
+        await coverage.on_answer(answer)
+        if record is not None:
+            await record(answer)
+
     source = StartTimesSource(
         questions,
         operator.shared(make_computer),
         clock=clock,
-        on_answer=coverage.on_answer,
+        on_answer=on_answer,
         stretch_of=coverage.stretch,
     )
     operator.on_finish.append(source.stop)

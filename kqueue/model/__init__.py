@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kqueue.model.backfill import BackfillMode, backfill_mode, backfill_problem, parse_backfill
+from kqueue.model.backfill import backfill_mode, backfill_problem
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.devices import (
     ClaimView,
@@ -68,7 +68,6 @@ __all__ = [
     "HOLDS",
     "NO_RULES",
     "WAITS",
-    "BackfillMode",
     "ClaimView",
     "CustomOwner",
     "ElasticPod",
@@ -128,7 +127,6 @@ __all__ = [
     "node_facts",
     "node_rules",
     "parent_key",
-    "parse_backfill",
     "pending",
     "plugin_profile",
     "pod_resources",

@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from kqueue.api import backfill_names
-
-
-class BackfillMode(StrEnum):
-    """The values of the annotation."""
-
-    TIME = backfill_names.BACKFILL_TIME
-    EXPECTED = backfill_names.BACKFILL_EXPECTED
-    NONE = backfill_names.BACKFILL_NONE
-
-
-def parse_backfill(text: str) -> BackfillMode:
-    """Parse the value of the annotation.
-
-    Raises:
-        ValueError: it is none of the modes; the message quotes it and says what to write.
-    """
-    try:
-        return BackfillMode(text)
-    except ValueError:
-        raise ValueError(f"{text[:60]!r} must be one of {', '.join(BackfillMode)}") from None
+from kqueue.core.backfill.mode import BackfillMode, parse_backfill
 
 
 def backfill_mode(annotations: Mapping[str, str]) -> BackfillMode | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue import model
+from kqueue.core.backfill.mode import BackfillMode
 from kqueue.core.backfill.plans import LineRule
 from kqueue.state.quota_cache import QuotaCache
 
@@ -53,7 +54,7 @@ class BackfillLines:
         return None
 
 
-def _rule(name: str, mode: model.BackfillMode) -> LineRule | None:
-    if mode is model.BackfillMode.NONE:
+def _rule(name: str, mode: BackfillMode) -> LineRule | None:
+    if mode is BackfillMode.NONE:
         return None
-    return LineRule(name=name, guesses=mode is model.BackfillMode.EXPECTED)
+    return LineRule(name=name, guesses=mode is BackfillMode.EXPECTED)

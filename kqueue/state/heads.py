@@ -23,7 +23,7 @@ _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOptions:
-    """What heads depend on besides the cache: the fields of `LoopSettings` with these meanings."""
+    """The values on which heads depend besides the cache, with the meanings of `LoopSettings`."""
 
     elastic: bool = False
     preemption_gates: bool = False

@@ -127,8 +127,8 @@ class StartQuestions:
             order=self._rules.order,
             looks=self._rules.looks,
             bounds=self._rules.bounds,
-            line_of={queue: rule for queue in queues if (rule := self._rules.line_of(queue)) is not None},
-            planned={line: claim.uid for line, claim in self._planning.starts.all().items()},
+            line_of=self._lines_of(queues),
+            planned=self._planned(),
         )
         keys = {one.head.uid: one.head.key for some in waiting.values() for one in some}
         again = {uid: one.waits_as.head.key for uid, one in running.items() if one.waits_as is not None}
@@ -155,7 +155,7 @@ class StartQuestions:
                     head = head_of(queue, item, obj)
                 except InvalidObjectError:
                     continue
-                run_time, held = self._run_time_of(obj), item.on_hold or self._planning.is_parent(obj)
+                run_time, held = self._run_times.of(obj), item.on_hold or self._planning.is_parent(obj)
                 found.append(
                     WaitingWorkload(
                         head=head, run_time=run_time, shape=item.shape, not_before=item.not_before, on_hold=held
@@ -173,7 +173,16 @@ class StartQuestions:
             order=self._rules.order,
             looks=self._rules.looks,
             bounds=self._rules.bounds,
+            line_of=self._lines_of(line.queue for line in made),
+            planned=self._planned(),
         )
+
+    def _lines_of(self, queues: Iterable[str]) -> dict[str, LineRule]:
+        return {queue: rule for queue in queues if (rule := self._rules.line_of(queue)) is not None}
+
+    def _planned(self) -> dict[str, str]:
+        """Return the UIDs of workloads with a planned start, by line."""
+        return {line: claim.uid for line, claim in self._planning.starts.all().items()}
 
     async def _lines(self, now: datetime, pace: RequestPace) -> AsyncIterator[tuple[str, list[WaitingWorkload]]]:
         queues, quota = self._known.queues, self._known.cache.quota

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -31,6 +31,8 @@ from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion, View
 from kqueue.visibility.start_question import StartQuestions, with_added
 
+T = TypeVar("T")
+
 _log = structlog.get_logger(__name__)
 
 LIST_KIND = "StartTimeList"
@@ -42,6 +44,8 @@ _RENEWAL_WAIT = 120.0
 """Seconds for which a caller waits that needs start times of now."""
 _ADDED_WAIT = 8.0
 """Seconds for which an answer about workloads that do not exist waits for their start times."""
+_QUESTIONS_WAIT = 12.0
+"""The same for an answer about another state."""
 _REST = 4
 """After start times of workloads that do not exist the child process rests so many times as long as they took."""
 _IDLE_SECONDS = 600.0
@@ -129,20 +133,35 @@ class StartTimesSource:
         There is one such question at a time, with a rest behind it, so that questions of tenants take a fifth of a core
         at most.
         """
+        return await self._aside(lambda: self._computed(added), _ADDED_WAIT)
+
+    async def of_questions(self, questions: Sequence[StartQuestion]) -> list[StartTimes] | NoAnswer:
+        """Return the start times of these questions, which are about other states than the present one.
+
+        They take a turn with the questions of `of_added`, and rest like them.
+        """
+        return await self._aside(lambda: self._each(questions), _QUESTIONS_WAIT)
+
+    async def _each(self, questions: Sequence[StartQuestion]) -> list[StartTimes]:
+        async with self._turn:
+            return [await self._computer.ask(question) for question in questions]
+
+    async def _aside(self, compute: Callable[[], Awaitable[T]], wait: float) -> T | NoAnswer:
+        """Compute start times of another question than that of all waiting workloads, and wait so many seconds."""
         now = self._asked_at = self._clock.monotonic()
         if self._added is not None or now < self._rests_until:
             return NoAnswer("start times are computed for other questions; ask again in some seconds")
-        found: list[StartAnswer | NoAnswer] = []
-        self._added = asyncio.get_running_loop().create_task(self._compute_added(added, found), name="start times")
+        found: list[T | NoAnswer] = []
+        self._added = asyncio.get_running_loop().create_task(self._compute_aside(compute, found), name="start times")
         self._wake_idle()
         with contextlib.suppress(TimeoutError):
-            await within(self._clock, _ADDED_WAIT, _wait_for(self._added))
-        return found[0] if found else NoAnswer(f"start times take longer than {_ADDED_WAIT:.0f} s to compute")
+            await within(self._clock, wait, _wait_for(self._added))
+        return found[0] if found else NoAnswer(f"start times take longer than {wait:.0f} s to compute")
 
-    async def _compute_added(self, added: Sequence[WaitingWorkload], found: list[StartAnswer | NoAnswer]) -> None:
+    async def _compute_aside(self, compute: Callable[[], Awaitable[T]], found: list[T | NoAnswer]) -> None:
         began = self._clock.monotonic()
         with isolated() as work:
-            found.append(await self._computed(added))
+            found.append(await compute())
         now = self._clock.monotonic()
         self._added, self._rests_until = None, now + _REST * (now - began)
         if work.error is not None:
@@ -308,6 +327,10 @@ class StartTimeViews:
         head = _head(answer)
         return {uid: {**await shown_start(uid, answer, may), **head} for uid in uids if uid in answer.found.of}
 
+    async def of_questions(self, questions: Sequence[StartQuestion]) -> list[StartTimes] | NoAnswer:
+        """Return the start times of questions about other states than the present one."""
+        return await self._source.of_questions(questions)
+
     async def stop(self) -> None:
         """End what computes start times."""
         await self._source.stop()
@@ -392,13 +415,14 @@ def _head(answer: StartAnswer) -> JSON:
         "generatedAt": utc_text(answer.at),
         "complete": answer.found.is_complete,
         "assumptions": {
-            **_assumptions(answer.found.assumptions),
+            **shown_assumptions(answer.found.assumptions),
             "arrivals": "no workload arrives, and nothing is changed",
         },
     }
 
 
-def _assumptions(known: Assumptions) -> JSON:
+def shown_assumptions(known: Assumptions) -> JSON:
+    """Return the facts on which start times depend as JSON."""
     return {
         "horizonSeconds": known.horizon,
         "running": {str(source): count for source, count in sorted(known.running.items())},

@@ -10,10 +10,11 @@ from kqueue.clock import utc_text
 from kqueue.core.future.drain import NoStart
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.start_times import StartTime, StartTimes
+from kqueue.core.future.told import no_start_sentence
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.question import JSON
-from kqueue.visibility.start_times import NoAnswer, no_start_sentence, shown_assumptions
+from kqueue.visibility.start_times import NoAnswer, shown_assumptions
 from kqueue.visibility.what_if_answer import LISTED
 
 _STEP = 250

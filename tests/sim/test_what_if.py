@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kqueue.manager.explaining import sources_of
 from kqueue.manager.start_times import make_start_times
 from kqueue.manager.what_ifs import make_what_ifs
 from kqueue.sandbox.api import Object
@@ -44,7 +43,7 @@ async def asked(world: World, objects: list[Object]) -> Object:
         local_queues=operator.watches.local_queues.store,
         clock=operator.clock,
     )
-    view = make_what_ifs(operator, make_start_times(operator, sources_of(operator), pending), pending)
+    view = make_what_ifs(operator, make_start_times(operator), pending)
     body = msgspec.json.encode({"spec": {"objects": objects}})
     found = await view.view(AuthorizedQuestion(namespace="", name="", params={}, body=body, reads=reads))
     return dict(found)

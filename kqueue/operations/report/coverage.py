@@ -13,12 +13,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from kqueue.core.future.told import TOLERANCE, Telling
 from kqueue.operations.report.figures import ALL_QUEUES, CoverageFigures, at_tenth
 from kqueue.record.told import ToldInterval
 
-TOLERANCE = timedelta(seconds=5)
-"""A start so long before p50, or after p90, still counts as inside."""
-FIRST, LAST = "first", "last"
 _SECOND = timedelta(seconds=1)
 
 
@@ -102,8 +100,8 @@ class Coverage:
 
 def _each(told: Tellings | None) -> tuple[tuple[str, ToldInterval | None], ...]:
     if told is None:
-        return (FIRST, None), (LAST, None)
-    return (FIRST, told.first), (LAST, told.last)
+        return (Telling.FIRST, None), (Telling.LAST, None)
+    return (Telling.FIRST, told.first), (Telling.LAST, told.last)
 
 
 def _after(told: ToldInterval, seconds: int) -> datetime:

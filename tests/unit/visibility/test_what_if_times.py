@@ -52,7 +52,7 @@ def questions_of(world: Scheduled) -> StartQuestions:
             queues=world.queues, workloads=world.workloads, local_queues=world.local_queues, clock=world.clock
         ),
         held_back=prospects_of(world).held_back,
-        run_time_of=RunTimes(None, world.clock.now).of,
+        run_times=RunTimes(None, world.clock.now),
         rules=DrainRules(),
     )
 

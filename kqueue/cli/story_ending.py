@@ -20,7 +20,7 @@ from kqueue.cli.story_encore import RUN, WAITS, show_command
 from kqueue.cli.story_view import JOBS, Object, is_true, owner
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import KqueueError
-from kqueue.runtime.client import Client
+from kqueue.runtime.client import Client, Propagation
 
 _BLOCKS = tuple(name for name in RUN if name.startswith("block-gang"))
 """Gangs that fill the blocks."""
@@ -45,7 +45,7 @@ async def show_start(client: Client, kubeconfig: Path, console: Console, example
     """
     before = {job["metadata"]["name"] for job in await client.list_json(JOBS, "default")}
     for job in before:
-        await client.delete(JOBS, job, "default")
+        await client.delete(JOBS, job, "default", propagation=Propagation.BACKGROUND)
     await _until(client, lambda held: before.isdisjoint(held), "the gangs before it have not ended")
     for name, seconds in zip(_BLOCKS, _SECONDS, strict=True):
         await _submit(client, examples, name, seconds)

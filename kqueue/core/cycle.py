@@ -327,7 +327,7 @@ class _Cycle:
             leaving = Blocker(kind=BlockerKind.LEAVING, workloads=others)
             return waits(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
         if entry.kept_for:
-            return kept_for_others(entry)
+            return kept_for_others(entry, self.findings.rules.now)
         comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
         is_planned = self.claims.is_planned(uid)
         if not is_planned:

@@ -452,9 +452,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.LOCALITY: _locality,
     BlockerKind.PLUGIN: lambda b: b.detail,
-    BlockerKind.RESERVATION: lambda b: (
-        f"its room is kept for Reservation {b.detail}; a workload whose run is limited to end before may start"
-    ),
+    BlockerKind.RESERVATION: lambda b: f"its room is kept for Reservation {b.detail}",
     BlockerKind.SIBLING: lambda b: f"{b.detail} of the same parent is admitted in flavor {b.flavor}",
     BlockerKind.JOINT_ROUND: lambda b: b.detail,
     BlockerKind.LEFT_OUT_BY_JOINT_ROUND: lambda b: b.detail,
@@ -482,8 +480,7 @@ _ABOUT_WORKLOADS: dict[BlockerKind, Callable[[Blocker, str], str]] = {
         f"the pods of {others} must be ready before another workload is admitted"
     ),
     BlockerKind.PLANNED_START: lambda b, others: (
-        f"its room is kept for {others}, planned to start at {b.detail}; a workload whose run is limited to end before "
-        "may start"
+        f"its room is kept for {others}, planned to start at {b.detail}; runs limited to end before may start"
     ),
     BlockerKind.GANG_LEADER: lambda b, gang: (
         f"flavor {b.flavor} is kept for {'gang ' if '/' in gang else ''}{gang}, of which {b.free} of {b.asked} pods "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 
 from kqueue.core.decision import Outcome, Wait
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
@@ -29,14 +29,17 @@ def waits(
     )
 
 
-def kept_for_others(entry: NominatedHead) -> Wait:
+def kept_for_others(entry: NominatedHead, now: datetime) -> Wait:
     """Return the decision for an entry whose room is kept by claims with a time."""
-    blockers = [_kept(claim) for claim in entry.kept_for]
+    blockers = [_kept(claim, now) for claim in entry.kept_for]
     return waits(entry, Outcome.PLANNED, WaitReason.WAITING_FOR_QUOTA, *blockers)
 
 
-def _kept(claim: Claim) -> Blocker:
-    at = f"{claim.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if claim.at is not None else ""
-    if not claim.queue:
-        return Blocker(kind=BlockerKind.RESERVATION, detail=f"{claim.key} from {at} on")
-    return Blocker(kind=BlockerKind.PLANNED_START, detail=at, workloads=(Mention(claim.key, claim.queue),))
+def _kept(claim: Claim, now: datetime) -> Blocker:
+    assert claim.at is not None, "only claims with a time bind an entry so"
+    at = f"{claim.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if claim.queue:
+        return Blocker(kind=BlockerKind.PLANNED_START, detail=at, workloads=(Mention(claim.key, claim.queue),))
+    begun = claim.at <= now
+    when = f"since {at}" if begun else f"from {at} on; runs limited to end before may start"
+    return Blocker(kind=BlockerKind.RESERVATION, detail=f"{claim.key} {when}")

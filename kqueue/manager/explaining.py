@@ -81,11 +81,26 @@ def make_prospects(operator: Operator) -> Prospects:
     )
 
 
+def _heads(operator: Operator) -> Heads:
+    manager, settings = operator.manager, rules.loop_settings(operator.config, operator.timings)
+    return Heads(
+        manager.cache,
+        manager.workload_writer.newest,
+        HeadOptions(
+            elastic=settings.elastic,
+            preemption_gates=settings.preemption_gates,
+            variants=settings.variants,
+            order=settings.queue_order,
+            policy_of=manager.preemption_policy,
+            guess_of=manager.shared(make_guess),
+        ),
+    )
+
+
 def sources_of(operator: Operator) -> Sources:
     """Return what explanations, placements and start times read in this process."""
     manager, watches, loop = operator.manager, operator.watches, operator.loop
     proposals = proposal_source(operator)
-    settings = rules.loop_settings(operator.config, operator.timings)
     blockers = Blockers(
         local_queues=watches.local_queues.store, cache=manager.cache, namespace_labels=manager.namespace_labels
     )
@@ -115,18 +130,7 @@ def sources_of(operator: Operator) -> Sources:
             namespace_labels=manager.namespace_labels,
         ),
         planning=PlanningSource(
-            heads=Heads(
-                manager.cache,
-                manager.workload_writer.newest,
-                HeadOptions(
-                    elastic=settings.elastic,
-                    preemption_gates=settings.preemption_gates,
-                    variants=settings.variants,
-                    order=settings.queue_order,
-                    policy_of=manager.preemption_policy,
-                    guess_of=manager.shared(make_guess),
-                ),
-            ),
+            heads=_heads(operator),
             tries=manager.tries,
             rules=loop.planning.rules,
             claims=loop.planning.claims,

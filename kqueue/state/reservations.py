@@ -201,6 +201,7 @@ class Reservations:
             victims={},
             ends={holding.uid: (holding.queue, holding.key) for holding in held},
             at=kept.time.begins,
+            until=kept.time.ends,
             open_to=frozenset({kept.queue}) if kept.queue and is_open else frozenset(),
         )
 

@@ -25,7 +25,7 @@ from kqueue.core.future.told import WHOLE, ToldStart, no_start_sentence, stretch
 from kqueue.core.mention import Mention
 from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import within
-from kqueue.runtime.store import object_key
+from kqueue.runtime.store import ObjectKey, object_key
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion, View
@@ -48,6 +48,8 @@ _QUESTIONS_WAIT = 12.0
 """The same for an answer about another state."""
 _REST = 4
 """After start times of workloads that do not exist the child process rests so many times as long as they took."""
+_LEAST_REST = 2.0
+"""The least seconds between two answers about workloads that exist."""
 _IDLE_SECONDS = 600.0
 """The time without a question after which the child process ends, which holds a copy of the state."""
 
@@ -120,6 +122,7 @@ class StartTimesSource:
         self._answer: StartAnswer | None = None
         self._failure = ""
         self._asked_at, self._begun_at = clock.monotonic(), -RENEWED_AFTER
+        self._rest = _LEAST_REST
         self._work: asyncio.Task[None] | None = None
         self._idle: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -167,16 +170,20 @@ class StartTimesSource:
         if work.error is not None:
             found.append(NoAnswer(f"start times are not known: {work.error}"))
 
-    async def current(self) -> StartAnswer | NoAnswer:
+    async def current(self, about: ObjectKey | None = None) -> StartAnswer | NoAnswer:
         """Return start times that are not older than two minutes; older than 30 seconds, they are renewed meanwhile.
 
-        The first ones are waited for, but not for long.
+        The first ones are waited for, but not for long.  So are those after a workload has come that the last ones do
+        not know (`about`): they are renewed after a rest of four times as long as they took.
         """
         now = self._asked_at = self._clock.monotonic()
-        if self._answer is None or now - self._answer.computed >= RENEWED_AFTER:
-            self._begin(now)
-        if self._answer is not None and now - self._answer.computed <= KEPT_FOR:
-            return self._answer
+        answer = self._answer
+        is_new = about is not None and answer is not None and about not in answer.uids
+        after = self._rest if is_new else RENEWED_AFTER
+        if answer is None or now - answer.computed >= after:
+            self._begin(now, after)
+        if answer is not None and now - answer.computed <= KEPT_FOR and (not is_new or self._work is None):
+            return answer
         if self._work is not None:
             with contextlib.suppress(TimeoutError):
                 await within(self._clock, _FIRST_WAIT, _wait_for(self._work))
@@ -203,8 +210,8 @@ class StartTimesSource:
             return NoAnswer(f"start times are not known: {self._failure or 'none were computed'}; ask again later")
         return self._answer
 
-    def _begin(self, now: float) -> None:
-        if self._work is None and now - self._begun_at >= RENEWED_AFTER:
+    def _begin(self, now: float, after: float = RENEWED_AFTER) -> None:
+        if self._work is None and now - self._begun_at >= after:
             self._begun_at = now
             self._work = asyncio.get_running_loop().create_task(self._compute(), name="start times")
             self._wake_idle()
@@ -215,8 +222,10 @@ class StartTimesSource:
             self._idle = asyncio.get_running_loop().create_task(self._end_when_idle(), name="start times are idle")
 
     async def _compute(self) -> None:
+        began = self._clock.monotonic()
         with isolated() as work:
             self._answer, self._failure = await self._computed(), ""
+        self._rest = min(RENEWED_AFTER, max(_LEAST_REST, _REST * (self._clock.monotonic() - began)))
         if work.error is None and self._on_answer is not None and self._answer is not None:
             with isolated_logged(_log, "an answer with start times could not be followed"):
                 await self._on_answer(self._answer)
@@ -348,10 +357,11 @@ class StartTimeViews:
         return view
 
     async def _part(self, asked: AuthorizedQuestion) -> JSON:
-        answer = await self._source.current()
+        key = object_key(asked.namespace, asked.name)
+        answer = await self._source.current(key)
         if isinstance(answer, NoAnswer):
             return {"known": False, "message": answer.message}
-        uid = answer.uids.get(object_key(asked.namespace, asked.name))
+        uid = answer.uids.get(key)
         if uid is None:
             return {"known": False, "message": f"it did not wait in a queue at {utc_text(answer.at)}; ask again later"}
         return {**await shown_start(uid, answer, _Reader(asked)), **_head(answer)}

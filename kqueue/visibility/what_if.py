@@ -38,9 +38,9 @@ from kqueue.visibility.start_question import StartQuestions
 from kqueue.visibility.start_times import NoAnswer
 from kqueue.visibility.what_if_answer import (
     STARTS,
-    Decided,
     Leaving,
     StartVerdict,
+    WhatIfDecisions,
     audience_of,
     compared,
     shown_differences,
@@ -217,14 +217,14 @@ class WhatIfView:
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    async def _decided(self, side: Side, priorities: Mapping[str, int]) -> Decided:
+    async def _decided(self, side: Side, priorities: Mapping[str, int]) -> WhatIfDecisions:
         """Decide about all workloads of the lines, in turns as cycles do.
 
         Behind one that waits, those of its ClusterQueue with the same shape wait, too; in a StrictFIFO one, all.
         """
         budget = PlanningBudget(self._clock, self._plan_seconds)
         copy = await stepped(side.world.copied_steps(side.queues), budget.pace)
-        sequence, found = PlanSequence(side.world, copy), Decided()
+        sequence, found = PlanSequence(side.world, copy), WhatIfDecisions()
         found.of = sum(len(line.items) for line in side.lines.values())
         waited: dict[tuple[str, str], StartVerdict] = {}
         since = self._clock.monotonic()

@@ -46,7 +46,7 @@ _NO_USE = QueueUse()
 
 
 @dataclass(slots=True, kw_only=True)
-class Decided:
+class WhatIfDecisions:
     """The decisions about all waiting workloads in one state."""
 
     verdicts: dict[str, StartVerdict] = field(default_factory=dict)
@@ -111,7 +111,9 @@ class Differences:
         return found + [key for victim, verdict in self.victims[:LISTED] for key in (victim.key, verdict.key)]
 
 
-async def compared(before: Decided, after: Decided, leaving: Sequence[Leaving], pace: RequestPace) -> Differences:
+async def compared(
+    before: WhatIfDecisions, after: WhatIfDecisions, leaving: Sequence[Leaving], pace: RequestPace
+) -> Differences:
     """Return the workloads whose fate differs."""
     found = Differences(leaving)
     left = {one.workload.key for one in leaving}
@@ -147,7 +149,7 @@ async def audience_of(asked: AuthorizedQuestion, keys: Iterable[str]) -> Audienc
     return Audience(readable)
 
 
-def shown_differences(found: Differences, after: Decided, audience: Audience) -> JSON:
+def shown_differences(found: Differences, after: WhatIfDecisions, audience: Audience) -> JSON:
     """Return the counts and the lists of workloads."""
     evicted = [_left(one, after, audience) for one in found.leaving[:LISTED]]
     evicted += [
@@ -158,7 +160,7 @@ def shown_differences(found: Differences, after: Decided, audience: Audience) ->
     return {"counts": found.counts, **lists, "evicted": evicted}
 
 
-def _left(one: Leaving, after: Decided, audience: Audience) -> JSON:
+def _left(one: Leaving, after: WhatIfDecisions, audience: Audience) -> JSON:
     """Return a workload that leaves, and when it would start again."""
     found = after.verdicts.get(one.workload.key)
     again = {"again": found.start, **({"message": found.message} if found.message else {})} if found else {}
@@ -180,7 +182,7 @@ def _named(verdict: StartVerdict, audience: Audience) -> JSON:
     return shown
 
 
-async def shown_queues(before: Decided, after: Decided, pace: RequestPace) -> list[JSON]:
+async def shown_queues(before: WhatIfDecisions, after: WhatIfDecisions, pace: RequestPace) -> list[JSON]:
     """Return quota, use and share of each ClusterQueue: now, and with and without the change once waiting workloads
     have started; those that differ most first.
     """
@@ -219,7 +221,7 @@ def _queue(name: str, old: QueueUse, new: QueueUse) -> JSON:
     return {"clusterQueue": name, "shareWithout": old.share, "shareWith": new.share, "resources": resources}
 
 
-def shown_end(before: Decided, after: Decided) -> JSON:
+def shown_end(before: WhatIfDecisions, after: WhatIfDecisions) -> JSON:
     """Return whether all workloads were planned, and else how many."""
     if before.planned == before.of and after.planned == after.of:
         return {"finished": True}

@@ -57,5 +57,8 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         "$ kqueue topology datacentre",
         "Topology datacentre, flavor gpu: 255 nodes, 1 more left out (2 blocks, 16 racks)",
         "b1-r7-h15   b1/b1-r7   it is cordoned",
+        "patient-gang-3 is to start at ",
+        "... and has started at ",
+        "kqueue dashboard shows queues, domains and start times as a page",
     ):
         assert fact in text, text[-6000:]

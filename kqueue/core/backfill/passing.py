@@ -10,7 +10,7 @@ its owner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 
@@ -33,8 +33,11 @@ class Passing:
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
         """Return as `Nominator.choose`; None also for a head that is to be nominated without some of the claims."""
-        if self._claims.has_timed and (self._claims.is_planned(head.uid) or self._loose(head)):
-            return None
+        if self._claims.has_timed:
+            loose = self._loose(head)
+            if loose or self._claims.is_planned(head.uid):
+                return None
+            self._leave_to_end(head, loose)
         return self._nominator.choose(head, profile)
 
     def commit(self, entry: NominatedHead) -> NominatedHead:
@@ -47,6 +50,7 @@ class Passing:
         if not self._claims.has_timed:
             return self._nominator.nominate(head, profile, pinned=pinned)
         loose = self._loose(head)
+        self._leave_to_end(head, loose)
         if loose:
             with self._claims.without(head.uid):
                 beside = self._nominator.fitting(head, profile, pinned)
@@ -95,6 +99,12 @@ class Passing:
         """Return the claims of others that do not bind a head."""
         timed = self._claims.timed(besides=head.uid)
         return tuple([claim.uid for claim in timed if not binds(claim, head, self._now)])
+
+    def _leave_to_end(self, head: Head, loose: Collection[str]) -> None:
+        """Let the head preempt no workload that ends for a claim that binds it: the claim would get the freed room."""
+        binding = [claim for claim in self._claims.timed(besides=head.uid) if claim.uid not in loose]
+        if ends := frozenset(uid for claim in binding for uid in claim.ends):
+            self._nominator.findings.leave_to_end(head.uid, ends)
 
     def _judged(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
         """Return the entry, with the claims for which its room is kept, if it does not fit because of them."""

@@ -49,6 +49,8 @@ class Findings:
     """Children of cohorts that use more than their quota, with the number of changes of their tree at that time."""
     candidates: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, init=False)
     """The candidates for the last preemptor, by ClusterQueue and policy."""
+    _kept: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    """By UID of a preemptor: UIDs of workloads whose room is kept for others when they end."""
     _asked_for: str = field(default="", init=False)
     spared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
     """By UID of a preemptor: UIDs of workloads that are not preempted for it, each with the plugin that says so."""
@@ -63,6 +65,10 @@ class Findings:
             self._asked_for, self.candidates = preemptor.uid, {}
         return self.candidates
 
+    def leave_to_end(self, preemptor: str, workloads: frozenset[str]) -> None:
+        """Leave workloads (UIDs) alone in all searches for this preemptor: their room is kept for others."""
+        self._kept[preemptor] = workloads
+
     def spare(self, preemptor: str, workloads: Mapping[str, str]) -> None:
         """Leave workloads alone in further searches for this preemptor; `workloads` are UIDs, each with its plugin."""
         self.spared.setdefault(preemptor, {}).update(workloads)
@@ -72,6 +78,8 @@ class Findings:
         """Whether a workload may not be preempted for this one, now or ever; records the end of the protection in
         `retry_at`.
         """
+        if self._kept and workload.uid in self._kept.get(preemptor.uid, ()):
+            return True
         if self.rules.is_spared(workload, preemptor):
             return True
         if self.spared and workload.uid in self.spared.get(preemptor.uid, ()):

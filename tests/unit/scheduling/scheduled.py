@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.backfill.plans import MoveCause
+from kqueue.core.backfill.plans import MoveCause, StartPlans
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
@@ -117,6 +117,8 @@ class Scheduled(World):
         self.preemptions = Preemptions()
         self.tries = Tries()
         self.preemptions.on_ended = self.intake.on_claim_ended
+        self.start_plans = StartPlans()
+        self.start_plans.on_ended = self.intake.on_claim_ended
         self.loop = SchedulingLoop(
             SchedulingState(
                 cache=self.cache,
@@ -126,6 +128,7 @@ class Scheduled(World):
                 quarantine=self.quarantine,
                 tries=self.tries,
                 fair_usage=self.fair_usage,
+                start_plans=self.start_plans,
             ),
             Lookups(
                 namespace_labels=self.namespaces.get,

@@ -14,11 +14,12 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.core.future.question import StartQuestion, WaitingWorkload
 from kqueue.core.future.run_time import NOT_KNOWN, RunTime, RunTimeSource
 from kqueue.core.future.start_times import StartsFailedError, StartTimes, start_times
+from kqueue.runtime.store import object_key
 from kqueue.state.run_times import RunTimes
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.start_question import DrainRules, StartQuestions
-from kqueue.visibility.start_times import RENEWED_AFTER, StartTimesSource, StartTimeViews
+from kqueue.visibility.start_times import RENEWED_AFTER, StartAnswer, StartTimesSource, StartTimeViews
 from tests.unit.controllers.builders import (
     make_cluster_queue,
     make_flavor,
@@ -147,6 +148,24 @@ async def test_an_answer_is_computed_once_for_a_time() -> None:
         await asyncio.sleep(0)
     assert len(cluster.computer.asked) == 2
     assert (await cluster.every())["generatedAt"] == utc_text(cluster.world.clock.now())
+
+
+async def test_a_new_workload_is_told_its_start_time_soon() -> None:
+    """An answer that does not know the workload is renewed after a rest, and not for each question."""
+    cluster = Cluster()
+    key = object_key("ns", "fourth")
+    await cluster.every()
+    cluster.world.add(make_workload("fourth", cpus=10, minute=4))
+    await cluster.source.current(key)
+    assert len(cluster.computer.asked) == 1
+
+    await cluster.world.clock.advance(3)
+    for _ in range(3):
+        answer = await cluster.source.current(key)
+
+    assert isinstance(answer, StartAnswer)
+    assert key in answer.uids
+    assert len(cluster.computer.asked) == 2
 
 
 async def test_a_failure_is_a_message_and_is_tried_again_later() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.decision import Admit, Outcome, Wait
-from kqueue.core.workload import Claim, Head, Snapshot
-from tests.builders import GPU, make_head, make_snapshot, make_view, plan
+from kqueue.core.decision import Admit, Outcome, Preempt, Wait
+from kqueue.core.workload import Claim, Head, Preempts, Snapshot
+from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view, plan
 from tests.unit.core.backfill.lines import at, gang, limited, planned, racks
 from tests.unit.core.why_cases import make_world
 
@@ -73,9 +73,25 @@ def test_the_message_names_the_planned_start() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.message == (
-        "Its room is kept for default/big, planned to start at 2026-01-01T00:00:50Z; a workload whose run is limited "
-        "to end before may start"
+        "Its room is kept for default/big, planned to start at 2026-01-01T00:00:50Z; runs limited to end before may "
+        "start"
     )
+
+
+def test_no_workload_is_preempted_for_room_that_is_kept() -> None:
+    """The one that ends before the planned start has a lower priority than the head, and its room would be kept."""
+    spec = make_queue("team", preempts_own=Preempts.LOWER_PRIORITY)
+    running = [gang("r"), gang("s", 2, priority=-5)]
+    claim = planned(BIG, RUNNING, ENDS)
+    assert claim is not None
+    world = make_world(racks(specs=[spec]), *running).snapshot
+
+    (decision,) = plan(replace(world, claims=(claim,)), [small("w")])
+    (without,) = plan(make_world(racks(specs=[spec]), *running).snapshot, [gang("w")])
+
+    assert isinstance(decision, Wait)
+    assert decision.outcome is Outcome.PLANNED
+    assert isinstance(without, Preempt)
 
 
 def test_room_beside_the_plan_is_used_without_a_limit() -> None:

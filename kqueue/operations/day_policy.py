@@ -17,6 +17,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration, Timings
 from kqueue.config.load import read_text
 from kqueue.core import quota
+from kqueue.core.backfill.mode import BackfillMode
+from kqueue.core.backfill.plans import LineRule, nearest_rule
 from kqueue.core.charging import charge_domains
 from kqueue.core.decision import SecondLooks
 from kqueue.core.future.question import DrainBounds, Line, StartQuestion, WaitingWorkload, WorkloadRun
@@ -100,6 +102,8 @@ class _World:
     queues: dict[str, _Node] = field(default_factory=dict)
     cohorts: dict[str, _Node] = field(default_factory=dict)
     strict: set[str] = field(default_factory=set)
+    modes: dict[str, BackfillMode | None] = field(default_factory=dict)
+    """What ClusterQueues and Cohorts of the policy say about backfill, by kind and name."""
 
 
 def question_of(day: RecordedDay, policy: DayPolicy) -> StartQuestion:
@@ -129,7 +133,17 @@ def question_of(day: RecordedDay, policy: DayPolicy) -> StartQuestion:
         order=order,
         looks=looks,
         bounds=DrainBounds(horizon=max(1, (day.end - day.begin) // _SECOND), tries=_TRIES, workloads=_MOST),
+        line_of={name: rule for name, node in nodes.items() if (rule := _line_of(world, node)) is not None},
     )
+
+
+def _line_of(world: _World, node: QuotaNode) -> LineRule | None:
+    names_up = (_kind_and_name(one) for one in node.path_to_root())
+    return nearest_rule((name, world.modes.get(name)) for name in names_up)
+
+
+def _kind_and_name(node: QuotaNode) -> str:
+    return f"{names.COHORT_KIND if node.is_cohort else names.CLUSTER_QUEUE_KIND}/{node.name}"
 
 
 # --- quota and rules
@@ -149,6 +163,7 @@ def _world(day: RecordedDay, policy: DayPolicy) -> _World:
         _refuse(f"Cohort {name}", model.cohort_problem(cohort))
         quotas, weight = model.quotas(spec.resource_groups)[0], model.weight(spec.fair_sharing)[0]
         world.cohorts[name] = _Node(quotas, weight, spec.parent_name)
+        world.modes[f"{names.COHORT_KIND}/{name}"] = model.backfill_mode(cohort.metadata.annotations)
     for queue in policy.cluster_queues:
         _take_queue(world, queue, profile or DEFAULT_PROFILE)
     return world
@@ -172,6 +187,7 @@ def _take_queue(world: _World, queue: wire.ClusterQueue, profile: Profile) -> No
     _refuse(f"ClusterQueue {name}", problem)
     world.specs[name] = spec
     world.queues[name] = _Node(quotas, model.weight(queue.spec.fair_sharing)[0], queue.spec.cohort_name)
+    world.modes[f"{names.CLUSTER_QUEUE_KIND}/{name}"] = model.backfill_mode(queue.metadata.annotations)
     if queue.spec.queueing_strategy == _STRICT:
         world.strict.add(name)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kqueue import model
 from kqueue.core.backfill.mode import BackfillMode
-from kqueue.core.backfill.plans import LineRule
+from kqueue.core.backfill.plans import LineRule, nearest_rule
 from kqueue.state.quota_cache import QuotaCache
 
 
@@ -37,24 +39,19 @@ class BackfillLines:
         self._guess = any(rule is not None and rule.guesses for rule in self._known.values())
 
     def _resolved(self, queue: str) -> LineRule | None:
+        return nearest_rule(self._objects(queue))
+
+    def _objects(self, queue: str) -> Iterator[tuple[str, BackfillMode | None]]:
+        """Yield a ClusterQueue and the Cohorts above it, with what they say."""
         found = self._quota.queue_object(queue)
-        if found is None:
-            return None
-        mode = model.backfill_mode(found.metadata.annotations)
-        if mode is not None:
-            return _rule(f"ClusterQueue/{queue}", mode)
+        if found is not None:
+            yield f"ClusterQueue/{queue}", model.backfill_mode(found.metadata.annotations)
         node = self._quota.node_of(queue)
         above = node.parent if node is not None else None
         while above is not None:
             cohort = self._quota.cohort_object(above.name)
-            mode = model.backfill_mode(cohort.metadata.annotations) if cohort is not None else None
-            if mode is not None:
-                return _rule(f"Cohort/{above.name}", mode)
+            yield (
+                f"Cohort/{above.name}",
+                model.backfill_mode(cohort.metadata.annotations) if cohort is not None else None,
+            )
             above = above.parent
-        return None
-
-
-def _rule(name: str, mode: BackfillMode) -> LineRule | None:
-    if mode is BackfillMode.NONE:
-        return None
-    return LineRule(name=name, guesses=mode is BackfillMode.EXPECTED)

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from cachetools import LRUCache
 
+from kqueue.core.backfill.mode import BackfillMode
 from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head
 
@@ -32,6 +33,16 @@ class LineRule:
 
     name: str
     guesses: bool
+
+
+def nearest_rule(objects: Iterable[tuple[str, BackfillMode | None]]) -> LineRule | None:
+    """Return the line of a ClusterQueue; None: it has none.
+
+    `objects` are the ClusterQueue and the Cohorts above it, the nearest first, as kind and name, and what each says;
+    the first that says anything decides.
+    """
+    name, mode = next(((name, mode) for name, mode in objects if mode is not None), ("", BackfillMode.NONE))
+    return None if mode is BackfillMode.NONE else LineRule(name=name, guesses=mode is BackfillMode.EXPECTED)
 
 
 class MoveCause(StrEnum):

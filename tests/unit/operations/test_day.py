@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kqueue.api.backfill_names import BACKFILL_ANNOTATION
 from kqueue.cli.app import run
+from kqueue.core.backfill.plans import LineRule
 from kqueue.core.future.day import Day, lived
 from kqueue.errors import ConfigError
 from kqueue.operations.day_comparison import compare, recorded_waits
@@ -82,6 +85,22 @@ def test_a_strict_queue_lets_nothing_pass(day: RecordedDay, tmp_path: Path) -> N
     of_queue = [one for one in day.arrivals.values() if one.head.queue == "team-0" and one.head.priority == 0]
     starts = [strict[one.head.uid] for one in sorted(of_queue, key=lambda one: one.at) if one.head.uid in strict]
     assert starts == sorted(starts)
+
+
+def test_a_policy_may_turn_backfill_on(day: RecordedDay, tmp_path: Path) -> None:
+    """All ClusterQueues below the Cohort form one line, but for the one that says no itself; the day differs."""
+    path = tmp_path / "policy.yaml"
+    cohort = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: all, annotations: {%s: time}}\n"
+    out = QUEUE.replace("{name: team-0}", "{name: team-0, annotations: {kqueue.dev/backfill: none}}")
+    path.write_text(cohort % BACKFILL_ANNOTATION + "---" + out % ("all", "BestEffortFIFO", 128))
+
+    question = question_of(day, read_policy(path, None))
+
+    rule = LineRule(name="Cohort/all", guesses=False)
+    assert question.line_of == {"team-1": rule, "team-2": rule, "team-3": rule}
+    with_plans, without = lived(question), lived(replace(question, line_of={}))
+    assert with_plans.first_starts() != without.first_starts()
+    assert len(with_plans.first_starts()) > 60
 
 
 @pytest.mark.parametrize(

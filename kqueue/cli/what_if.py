@@ -32,6 +32,9 @@ def what_if(
     drains: Annotated[
         list[str] | None, typer.Option("--drain", help="Domain whose nodes go, as kqueue topology prints it.")
     ] = None,
+    ends: Annotated[
+        list[str] | None, typer.Option("--end", help="NAMESPACE/NAME of a Workload with quota that ends now.")
+    ] = None,
     add_nodes: Annotated[
         list[str] | None, typer.Option("--add-nodes", help="NODE=N@DOMAIN: N more nodes like NODE in a domain.")
     ] = None,
@@ -61,6 +64,8 @@ def what_if(
 
         kqueue what-if --drain b0/r1
 
+        kqueue what-if --end team-a/job-train-3c5f2
+
         kqueue what-if --set clusterqueue/research.quota.h100.nvidia.com/gpu=64
 
         kqueue what-if --add-nodes b0-r1-h2=8@b0/r1 --priority urgent=1000
@@ -74,6 +79,7 @@ def what_if(
     spec = {
         "quotas": [_quota(text) for text in settings or ()],
         "drains": list(drains or ()),
+        "ends": list(ends or ()),
         "addNodes": [_added(text) for text in add_nodes or ()],
         "priorities": [_priority(text) for text in priorities or ()],
         "objects": [obj for file in files or () for obj in manifests_in(file)],

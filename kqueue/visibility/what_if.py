@@ -3,8 +3,8 @@
 The planner decides about every waiting workload twice, in the order of cycles: on the present state and on the changed
 one.  The differences are the answer.  Nothing is written.
 
-    POST whatifs     {"spec": {"quotas": [...], "drains": [...], "addNodes": [...], "priorities": [...],
-                               "objects": [...], "when": false}}
+    POST whatifs     {"spec": {"quotas": [...], "drains": [...], "ends": [...], "addNodes": [...],
+                               "priorities": [...], "objects": [...], "when": false}}
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.spares import Spare
 from kqueue.core.topology.result import Path
 from kqueue.core.why import PlanSequence, PolicyChange, changed, drained_workloads, has_domain, nodes_like
-from kqueue.core.workload import Head, Snapshot
+from kqueue.core.workload import Admitted, Head, Snapshot
 from kqueue.documents import TooMuchError, check_json
 from kqueue.errors import ConfigError, InvalidObjectError
 from kqueue.model.pending import Pending
@@ -118,8 +118,10 @@ class WhatIfView:
         side = await proposed_side(prospects.known, now, objects, self._proposals, budget.pace) if spec.objects else now
         change = await self._change(spec, side.world, budget.pace)
         leaving = [Leaving(workload=one, reason="Stopped") for one in stopped_workloads(now, objects)]
-        leaving += await self._drained(side.world, change, {one.workload.key for one in leaving}, budget.pace)
-        side = await self._changed(side, change, leaving, budget.pace)
+        ended = await self._ended(asked, spec, side.world)
+        gone = {one.workload.key for one in leaving} | {workload.key for workload in ended}
+        leaving += await self._drained(side.world, change, gone, budget.pace)
+        side = await self._changed(side, change, leaving, ended, budget.pace)
         priorities = {setting.name: setting.value for setting in spec.priorities}
         before = await self._decided(now, {})
         after = await self._decided(side, priorities)
@@ -194,11 +196,36 @@ class WhatIfView:
                 found.append(Leaving(workload=workload, reason="Drained"))
         return found
 
-    async def _changed(self, side: Side, change: PolicyChange, leaving: Sequence[Leaving], pace: RequestPace) -> Side:
-        """Return the side after the changes; workloads that leave are in the lines again."""
+    async def _ended(self, asked: AuthorizedQuestion, spec: api.WhatIfSpec, world: PlannedState) -> list[Admitted]:
+        """Return the workloads that the question ends.
+
+        Raises:
+            ConfigError: one of them has no quota, or the user may not read its namespace; the message is the same.
+        """
+        held = {workload.key: workload for workload in world.holders} if spec.ends else {}
+        found: dict[str, Admitted] = {}
+        for key in spec.ends:
+            may_read = await asked.reads(key.partition("/")[0])
+            if not may_read or key not in held:
+                raise ConfigError(
+                    f"spec.ends: no workload {key!r:.200} that you may read has quota; give NAMESPACE/NAME of a Workload, "
+                    "as kqueue list workload prints it"
+                )
+            found[key] = held[key]
+        return list(found.values())
+
+    async def _changed(
+        self,
+        side: Side,
+        change: PolicyChange,
+        leaving: Sequence[Leaving],
+        ended: Sequence[Admitted],
+        pace: RequestPace,
+    ) -> Side:
+        """Return the side after the changes; workloads that leave are in the lines again, and ended ones are not."""
         known, gone = self._prospects.known, [one.workload for one in leaving]
-        world = await stepped(changed(side.world, change, side.queues, gone), pace)
-        left = {workload.key for workload in gone}
+        world = await stepped(changed(side.world, change, side.queues, [*gone, *ended]), pace)
+        left = {workload.key for workload in (*gone, *ended)}
         holders = [
             replace(one, priority=change.priorities[one.key]) if one.key in change.priorities else one
             for one in world.holders
@@ -327,7 +354,7 @@ def _read(asked: AuthorizedQuestion) -> api.WhatIfSpec:
         spec = _decode(asked.body).spec
     except (msgspec.DecodeError, TooMuchError, RecursionError, UnicodeDecodeError) as e:
         raise ConfigError(f"the question cannot be read; send a {api.KIND} with a spec: {e}") from e
-    changes = sum(map(len, (spec.quotas, spec.drains, spec.add_nodes, spec.priorities, spec.objects)))
+    changes = sum(map(len, (spec.quotas, spec.drains, spec.ends, spec.add_nodes, spec.priorities, spec.objects)))
     if not 1 <= changes <= api.MOST_CHANGES:
         raise ConfigError(f"spec has {changes} changes; a question has 1 to {api.MOST_CHANGES}")
     nodes = sum(added.count for added in spec.add_nodes)

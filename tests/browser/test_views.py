@@ -219,3 +219,19 @@ REGIONS = """async (flavor) => {
   });
 }"""
 """Return the names of the colours on a line through each host's cell."""
+
+
+def test_a_running_workload_can_be_asked_away(desk: Desk, page: Page) -> None:
+    """A waiting one cannot; the question names the Workload, and its answer is shown."""
+    desk.answers.what_if_lines = [["1 would start", 0, ""]]
+    for name, explanation in (("runs", {"running": {"pods": 4}}), ("waits", {})):
+        desk.answers.explanations[f"ns/{name}"] = {"lines": [["a line", 0, ""]], "explanation": explanation}
+    desk.open(page, "#/workload/ns/waits")
+    expect(page.get_by_text("a line")).to_be_visible()
+    expect(page.get_by_role("button", name="What if it ended now")).to_have_count(0)
+
+    desk.open(page, "#/workload/ns/runs")
+    page.get_by_role("button", name="What if it ended now").click()
+
+    expect(page.get_by_role("dialog")).to_contain_text("1 would start")
+    assert desk.answers.questions == [{"ends": ["ns/runs"]}]

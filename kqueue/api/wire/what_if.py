@@ -54,6 +54,7 @@ class WhatIfSpec(Struct, frozen=True, kw_only=True):
 
     Args:
         drains: paths of domains with slashes.
+        ends: workloads with quota that end now, each as namespace/name of its Workload.
         objects: manifests of ClusterQueues, Cohorts, ResourceFlavors and LocalQueues, each in the place of the object
             of its name.
         when: whether the answer has the start times with and without the changes.
@@ -61,6 +62,7 @@ class WhatIfSpec(Struct, frozen=True, kw_only=True):
 
     quotas: tuple[QuotaSetting, ...] = ()
     drains: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     add_nodes: tuple[AddedNodes, ...] = ()
     priorities: tuple[PrioritySetting, ...] = ()
     objects: tuple[dict[str, Any], ...] = ()

@@ -156,6 +156,24 @@ async def test_a_drained_rack_evicts_its_workloads() -> None:
         await world.close()
 
 
+async def test_a_workload_that_ends_makes_room_and_does_not_wait_again() -> None:
+    """Another one starts in its place; who may not read it learns nothing of it."""
+    world = Scheduled()
+    world.sync()
+    try:
+        world.add(make_workload("a", cpus=8, status=reserved(cpus=8)), make_workload("b", cpus=8, minute=1))
+        answer = await asked(world, ends=["ns/a"])
+        assert named(answer["starts"]) == {"b"}
+        assert not answer["evicted"]
+        (used,) = answer["queues"][0]["resources"]
+        assert (used["used"], used["usedWith"]) == ("8", "8")
+        for readable, key in ((True, "ns/b"), (True, "ns/none"), (False, "ns/a")):
+            with pytest.raises(ConfigError, match=f"no workload '{key}' that you may read has quota"):
+                await asked(world, readable=readable, ends=[key])
+    finally:
+        await world.close()
+
+
 async def test_a_drained_cluster_never_starts_a_gang() -> None:
     """All nodes go; no copy of the state is left damaged."""
     world = Scheduled(*racks())

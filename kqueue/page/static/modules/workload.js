@@ -1,7 +1,7 @@
 // @ts-check
 // The page of one workload: why it waits or runs, as `kqueue explain` says it, and its life as a line in time.
 
-import { linesOf } from "./ask.js";
+import { askWhatIf, linesOf } from "./ask.js";
 import { el, notice, svg } from "./dom.js";
 
 /** @typedef {Record<string, any>} Json */
@@ -46,7 +46,7 @@ export class WorkloadView {
     const { signal } = this.asking;
     while (!signal.aborted) {
       await Promise.all([
-        this.ask(`/api/explanations/${path}`, this.why, (answer) => [linesOf(answer.lines)], title),
+        this.ask(`/api/explanations/${path}`, this.why, (answer) => explained(answer, title), title),
         this.ask(`/api/lives/${path}`, this.life, lifeOf, ""),
       ]);
       await new Promise((resolve) => setTimeout(resolve, EVERY));
@@ -73,6 +73,19 @@ export class WorkloadView {
   close() {
     this.asking.abort();
   }
+}
+
+/**
+ * Return an explanation, and below that of a workload with quota the question what its end would change.
+ * @param {Json} answer
+ * @param {string} key namespace/name
+ * @returns {HTMLElement[]}
+ */
+export function explained(answer, key) {
+  const lines = linesOf(answer.lines);
+  if (!answer.explanation?.running) return [lines];
+  const ask = () => askWhatIf(`${key} ended now`, { ends: [key] });
+  return [lines, el("p", {}, el("button", { type: "button", onclick: ask }, "What if it ended now"))];
 }
 
 /**

@@ -208,8 +208,8 @@ class WhatIfView:
             may_read = await asked.reads(key.partition("/")[0])
             if not may_read or key not in held:
                 raise ConfigError(
-                    f"spec.ends: no workload {key!r:.200} that you may read has quota; give NAMESPACE/NAME of a Workload, "
-                    "as kqueue list workload prints it"
+                    f"spec.ends: no workload {key!r:.200} that you may read has quota; give NAMESPACE/NAME of a "
+                    "Workload, as kqueue list workload prints it"
                 )
             found[key] = held[key]
         return list(found.values())

@@ -11,12 +11,17 @@ quality/backfill  half a day on 160 hosts of eight GPUs: gangs of 1 to 4 hosts, 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from statistics import mean
 
+from kqueue.api.backfill_names import BACKFILL_ANNOTATION
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core import cycle, quota
 from kqueue.core.backfill.plans import LineRule
 from kqueue.core.backfill.search import ExpectedEnd, earliest
@@ -27,10 +32,15 @@ from kqueue.core.future.question import DrainBounds, Line, StartQuestion, Waitin
 from kqueue.core.future.run_time import RunTime, RunTimeSource
 from kqueue.core.topology import TopologyRequest
 from kqueue.core.workload import Claim, Head, Snapshot
+from kqueue.operations.day_comparison import compare
+from kqueue.operations.day_policy import DayPolicy, question_of
+from kqueue.record.day import RecordedDay, read_day
+from kqueue.record.queries import Filter
+from kqueue.record.records import Record
 from tests.bench import future
 from tests.bench._joint_worlds import GPUS, NOW, gang
 from tests.bench.table import Figure, Row, at_least, at_most, check
-from tests.recorded_days import make_question
+from tests.recorded_days import make_question, record_day
 
 SECONDS, GANGS, RACK = 43_200, 800, 16
 LINE = LineRule(name="Cohort/all", guesses=False)
@@ -169,8 +179,36 @@ def worth() -> Iterator[Figure]:
     yield Figure("use_ratio", kept, at_least(1.0))
 
 
+def replayed() -> Iterator[Figure]:
+    """Through the record on disk, as `kqueue replay --policy` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "record"
+        record_day(_day(0), path)
+        day = read_day(Record(path), Filter())
+    cohort = wire.Cohort(metadata=ObjectMeta(name="all", annotations={BACKFILL_ANNOTATION: "time"}))
+    before, after = compare(day, DayPolicy(cohorts=(cohort,)))
+    large = {uid for uid in day.arrivals if uid.startswith("large")}
+    check(len(large) > GANGS // 20, "the record has no large gangs")
+    asked = question_of(day, DayPolicy(cohorts=(cohort,)))
+    waits = {
+        with_line: mean(_recorded_waits(day, lived(question), large)) / 60
+        for with_line, question in ((False, replace(asked, line_of={})), (True, asked))
+    }
+    yield Figure("large_wait_before", [waits[False]])
+    yield Figure("large_wait", [waits[True]])
+    yield Figure("started_before", [before.all_waits.started])
+    yield Figure("started", [after.all_waits.started])
+    yield Figure("large_wait_ratio", [waits[True] / waits[False]], at_most(1.0))
+
+
+def _recorded_waits(day: RecordedDay, again: Day, some: set[str]) -> list[float]:
+    starts = again.first_starts()
+    return [starts[uid] - (day.arrivals[uid].at - day.begin).total_seconds() for uid in some if uid in starts]
+
+
 ROWS = (
     Row("backfill/cycle", cycles),
     Row("backfill/search", searched),
     Row("quality/backfill", worth, alone=True, asked="quality"),
+    Row("quality/recorded", replayed, alone=True, asked="quality"),
 )

@@ -10,6 +10,7 @@ import pytest
 
 from kqueue.api import names
 from kqueue.api.backfill_names import BACKFILL_ANNOTATION
+from kqueue.api.run_time_names import EXPECTED_SECONDS_ANNOTATION
 from kqueue.core.backfill.plans import MoveCause, StartPlans
 from kqueue.sandbox.topology_spec import RACK_LABEL
 from tests.sim.chosen import few_seeds
@@ -104,6 +105,31 @@ async def test_start_times_follow_backfill() -> None:
             assert begun is not None
             late = (begun - at).total_seconds() - items[workload["metadata"]["name"]]["p90Seconds"]
             assert -30 <= late <= _LATE, f"{name}: {items}"
+
+
+async def test_a_workload_that_runs_longer_than_expected_is_named() -> None:
+    """Its user expects twenty seconds, so it starts in kept room, and runs ten times as long."""
+    async with simulated("overrun") as world:
+        await with_backfill(world, "solo", "expected")
+        await world.submit(limited("half", 40, pods=3, topology=None))
+        await world.pass_time(2)
+        await world.submit(limited("gang", 30, pods=4, topology=None))
+        await world.pass_time(2)
+        expected = {EXPECTED_SECONDS_ANNOTATION: "20"}
+        await world.submit(job("late", run_seconds=200, pods=3, topology=None, notes=expected))
+        await world.pass_time(2)
+        assert started(world, "late") is not None
+        await world.pass_time(60)
+        (claim,) = plans_of(world).all().values()
+        found = plans_of(world).of_workload(claim.uid)
+        assert found is not None
+        assert found[1].last is not None
+        assert found[1].last.cause is MoveCause.OVERRUN
+        late = world.workload_of("late")
+        assert late is not None
+        assert found[1].last.workloads == (f"{late['metadata']['namespace']}/{late['metadata']['name']}",)
+        await world.pass_time(200)
+        assert started(world, "gang") is not None
 
 
 @pytest.mark.parametrize("seed", few_seeds("0,1", "2,3,4,5,6,7,8,9,10,11"))

@@ -294,6 +294,31 @@ class Admitted:
     pods: int = 0
     facts: RunFacts = NO_FACTS
 
+    @classmethod
+    def starting(
+        cls,
+        head: Head,
+        now: datetime,
+        usage: Usage,
+        domains: Mapping[str, tuple[DomainUsage, ...]],
+        further: Mapping[str, Mapping[str, tuple[DomainUsage, ...]]] | None = None,
+    ) -> Admitted:
+        """Return a head as the workload that starts now with this usage of quota and hosts."""
+        return cls(
+            key=head.key,
+            uid=head.uid,
+            queue=head.queue,
+            local_queue="",
+            priority=head.priority,
+            timestamp=head.timestamp,
+            reserved_at=now,
+            admitted_at=now,
+            evicted=False,
+            usage=usage,
+            domains=domains,
+            further=further or {},
+        )
+
     def lost(self, now: datetime) -> int:
         """Return the pod-seconds of work that are lost when the workload stops now; 0: it does not run."""
         return self.pods * self.facts.lost(self.admitted_at, now) if self.admitted_at is not None else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from kqueue.manager.backfill import make_guess
 from kqueue.manager.proposals import proposal_source
 from kqueue.manager.proposing import HeldBackUnder
 from kqueue.state.defrag.stored import open_plan_for
-from kqueue.state.heads import HeadOptions, Heads
+from kqueue.state.heads import Heads
 from kqueue.visibility.clusters import ClusterExplainer
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.placements import PlacementView
@@ -82,19 +82,13 @@ def make_prospects(operator: Operator) -> Prospects:
 
 
 def _heads(operator: Operator) -> Heads:
-    manager, settings = operator.manager, rules.loop_settings(operator.config, operator.timings)
-    return Heads(
-        manager.cache,
-        manager.workload_writer.newest,
-        HeadOptions(
-            elastic=settings.elastic,
-            preemption_gates=settings.preemption_gates,
-            variants=settings.variants,
-            order=settings.queue_order,
-            policy_of=manager.preemption_policy,
-            guess_of=manager.shared(make_guess),
-        ),
+    manager = operator.manager
+    settings = replace(
+        rules.loop_settings(operator.config, operator.timings),
+        policy_of=manager.preemption_policy,
+        guess_of=manager.shared(make_guess),
     )
+    return Heads(manager.cache, manager.workload_writer.newest, settings.head_options)
 
 
 def sources_of(operator: Operator) -> Sources:

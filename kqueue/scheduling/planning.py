@@ -21,7 +21,7 @@ from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.recording import recorded
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.state.heads import HeadOptions, Heads
+from kqueue.state.heads import Heads
 
 _log = structlog.get_logger(__name__)
 
@@ -34,18 +34,7 @@ class PlanMaker:
         self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
         self._moves, self._start_plans, self._reservations = state.moves, state.start_plans, state.reservations
         settings = self._settings = context.settings
-        self.heads = Heads(
-            state.cache,
-            context.writer.newest,
-            HeadOptions(
-                elastic=settings.elastic,
-                preemption_gates=settings.preemption_gates,
-                variants=settings.variants,
-                order=settings.queue_order,
-                policy_of=settings.policy_of,
-                guess_of=settings.guess_of,
-            ),
-        )
+        self.heads = Heads(state.cache, context.writer.newest, settings.head_options)
         self._kept = PlanCache()
 
     def snapshot(self, queues: Iterable[str]) -> Snapshot:

@@ -15,6 +15,7 @@ from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.scheduling.recording import PlanRecorder
+from kqueue.state.heads import HeadOptions
 from kqueue.state.requeueing import DEFAULT_GANG_BACKOFF, RequeueBackoff
 from kqueue.state.variants import VariantRules
 
@@ -75,3 +76,15 @@ class LoopSettings:
     """Returns the guessed seconds of a Workload's run, where a line asks for it; None: not known."""
     recorder: PlanRecorder | None = None
     """Records every plan; None: plans are not recorded."""
+
+    @property
+    def head_options(self) -> HeadOptions:
+        """The settings on which heads depend."""
+        return HeadOptions(
+            elastic=self.elastic,
+            preemption_gates=self.preemption_gates,
+            variants=self.variants,
+            order=self.queue_order,
+            policy_of=self.policy_of,
+            guess_of=self.guess_of,
+        )

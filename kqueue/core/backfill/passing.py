@@ -78,7 +78,7 @@ class Passing:
         Returns the claims (UIDs) among whose ending workloads it is now, and those whose room it took for good, which
         have ended.
         """
-        admitted = _as_admitted(entry, domains, self._now)
+        admitted = Admitted.starting(entry.head, self._now, entry.usage, domains)
         joins: list[str] = []
         takes: list[str] = []
         timed = self._claims.timed(besides=entry.head.uid) if entry.passes else ()
@@ -141,22 +141,6 @@ class Passing:
         if found is not None:
             found.passes = passes
         return found
-
-
-def _as_admitted(entry: NominatedHead, domains: Mapping[str, tuple[DomainUsage, ...]], now: datetime) -> Admitted:
-    head = entry.head
-    return Admitted(
-        key=head.key,
-        uid=head.uid,
-        queue=head.queue,
-        local_queue="",
-        priority=head.priority,
-        timestamp=head.timestamp,
-        reserved_at=now,
-        evicted=False,
-        usage=entry.usage,
-        domains=domains,
-    )
 
 
 def _may_take_back(head: Head, claim: Claim) -> bool:

@@ -136,20 +136,7 @@ class FutureWorld:
             self._forget(self._admitted.get(head.queue, {}).get(head.replaces.key))
         requests = {pod_set.name: pod_set.request.requests for pod_set in head.pod_sets}
         domains, further = domains_held(admission.pod_sets, requests, self._live.topologies)
-        workload = Admitted(
-            key=head.key,
-            uid=head.uid,
-            queue=head.queue,
-            local_queue="",
-            priority=head.priority,
-            timestamp=head.timestamp,
-            reserved_at=now,
-            admitted_at=now,
-            evicted=False,
-            usage=admission.usage(),
-            domains=domains,
-            further=further,
-        )
+        workload = Admitted.starting(head, now, admission.usage(), domains, further)
         for column, amount in workload.usage.items():
             quota.add_usage(self._live.nodes[head.queue], column, amount)
         for flavor, usage in domains.items():

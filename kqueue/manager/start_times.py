@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 
+def make_pending(operator: Operator) -> PendingWorkloads:
+    """Return the waiting workloads of a process in their order."""
+    return PendingWorkloads(
+        queues=operator.queues,
+        workloads=operator.watches.workloads.store,
+        local_queues=operator.watches.local_queues.store,
+        clock=operator.clock,
+    )
+
+
 def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloads) -> StartQuestions:
     """Return what reads questions for start times from the state of this process."""
     settings = rules.loop_settings(operator.config, operator.timings)
@@ -55,15 +65,9 @@ def make_computer(_operator: Operator) -> StartComputer:
 def make_source(operator: Operator) -> StartTimesSource:
     """Return the start times of a process; call it through `operator.shared`: views and annotations share answers."""
     watches, clock = operator.watches, operator.clock
-    pending = PendingWorkloads(
-        queues=operator.queues,
-        workloads=watches.workloads.store,
-        local_queues=watches.local_queues.store,
-        clock=clock,
-    )
     coverage = StartCoverage(watches.workloads.store, operator.metrics, clock)
     watches.workloads.subscribe(coverage.on_workload)
-    questions = make_questions(operator, sources_of(operator), pending)
+    questions = make_questions(operator, sources_of(operator), make_pending(operator))
     record = recording_answers(operator.decision_recorder, clock)
 
     async def on_answer(answer: StartAnswer) -> None:

@@ -27,7 +27,7 @@ from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.manager.proposals import proposal_source
 from kqueue.manager.simulating import make_simulations
-from kqueue.manager.start_times import make_start_times
+from kqueue.manager.start_times import make_pending, make_start_times
 from kqueue.manager.what_ifs import make_what_ifs
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
@@ -103,13 +103,7 @@ _ours = partial(CatalogResource, group=names.KQUEUE_VISIBILITY_GROUP, version=OU
 
 def catalog_of(operator: Operator) -> Catalog:
     """Return all resources of the visibility API."""
-    watches, clock = operator.watches, operator.clock
-    pending = PendingWorkloads(
-        queues=operator.queues,
-        workloads=watches.workloads.store,
-        local_queues=watches.local_queues.store,
-        clock=clock,
-    )
+    pending = make_pending(operator)
     catalog = Catalog()
     for version in KUEUE_VERSIONS:
         for name, view in (("clusterqueues", pending.of_cluster_queue), ("localqueues", pending.of_local_queue)):

@@ -23,9 +23,8 @@ from kqueue.core.future.start_times import StartTimes, start_times
 from kqueue.manager.explaining import sources_of
 from kqueue.manager.operator import Operator
 from kqueue.manager.start_notes import add_start_notes
-from kqueue.manager.start_times import make_computer, make_questions
+from kqueue.manager.start_times import make_computer, make_pending, make_questions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
-from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.start_times import StartTimesSource, StartTimeViews
 from tests.sim.chosen import few_seeds
@@ -53,12 +52,7 @@ def views_of(world: World) -> StartTimeViews:
     """The views of the controller of a world."""
     assert world.controller is not None
     operator = world.controller.operator
-    pending = PendingWorkloads(
-        queues=operator.queues,
-        workloads=operator.watches.workloads.store,
-        local_queues=operator.watches.local_queues.store,
-        clock=operator.clock,
-    )
+    pending = make_pending(operator)
     questions = make_questions(operator, sources_of(operator), pending)
     return StartTimeViews(StartTimesSource(questions, Here(), clock=operator.clock), operator.clock)
 

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kqueue.manager.start_times import make_start_times
+from kqueue.manager.start_times import make_pending, make_start_times
 from kqueue.manager.what_ifs import make_what_ifs
 from kqueue.sandbox.api import Object
-from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import AuthorizedQuestion
 from tests.sim.chosen import few_seeds
 from tests.sim.objects import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACE, WORKLOADS, job
@@ -37,12 +36,7 @@ async def asked(world: World, objects: list[Object]) -> Object:
 
     assert world.controller is not None
     operator = world.controller.operator
-    pending = PendingWorkloads(
-        queues=operator.queues,
-        workloads=operator.watches.workloads.store,
-        local_queues=operator.watches.local_queues.store,
-        clock=operator.clock,
-    )
+    pending = make_pending(operator)
     view = make_what_ifs(operator, make_start_times(operator), pending)
     body = msgspec.json.encode({"spec": {"objects": objects}})
     found = await view.view(AuthorizedQuestion(namespace="", name="", params={}, body=body, reads=reads))

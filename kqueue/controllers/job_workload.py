@@ -105,9 +105,13 @@ class JobWorkload:
         return sorted((w for w in found if w is not None), key=model.workload_key)
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
-        """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone."""
+        """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone.
+
+        A job that has finished does not begin again, even where its status says that its controller has begun with it.
+        """
         dispatched = job is not None and self.is_dispatched(job)
-        active = job is not None and not dispatched and self._kind.active(job)
+        begun = job is not None and self._kind.active(job) and self._kind.finished(job) is None
+        active = begun and not dispatched
         if dispatched or (job is not None and way_of(self._kind) is Way.FLAG):
             active = active or any(self._runs_elsewhere(w) for w in workloads)
         return active or any(self._pods_left(model.siblings_key(w)) for w in workloads)

@@ -160,3 +160,22 @@ async def test_an_evicted_job_stops_before_it_gives_back(make: Callable[..., Ray
     await world.rest()
 
     assert status_of(world.found, "QuotaReserved")[0] == "False"
+
+
+async def test_a_job_that_ends_while_its_workload_is_deleted_gives_its_quota_back(
+    make: Callable[..., RayJobs],
+) -> None:
+    """KubeRay does not suspend a job that has finished."""
+    world = make()
+    await world.started()
+    before = world.found["metadata"]
+    await world.client.delete(WORKLOADS, before["name"], before["namespace"])
+    await world.rest()
+    assert world.job["spec"]["suspend"] is True
+    assert world.found["metadata"]["uid"] == before["uid"]
+
+    world.tell("Complete", "done")
+    await world.rest()
+
+    left = world.client.object(WORKLOADS, world.key)
+    assert left is None or left["metadata"]["uid"] != before["uid"]

@@ -166,6 +166,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
      lambda r: r.account == "kqueue-uninstall" and (r.resource, r.verb) == ("apiservices", "delete")),
     ("objects that may be stored in v1beta1 are stored anew, where there are any",
      lambda r: r.account == "kqueue-uninstall" and r.resource in ("multikueueclusters", "customresourcedefinitions/status")),
+    ("Reservations get a status, and are deleted after their time, where there are any",
+     lambda r: r.resource.partition("/")[0] == "reservations" and r.verb in ("get", "patch", "delete")),
     ("pods that fail because of us are told why", lambda r: (r.resource, r.verb) == ("pods/status", "patch")),
 ]  # fmt: skip
 """Rights that the story below does not need, and why the chart gives them all the same."""

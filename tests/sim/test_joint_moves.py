@@ -51,11 +51,14 @@ def _start_again(world: World) -> None:
 
 
 async def half_full(actor: MovesActor, *, run_seconds: int) -> None:
-    """Six gangs of two hosts come, every second one ends soon, and then one comes that needs a rack."""
+    """Six gangs of two hosts come one after the other, every second one ends soon, and then one comes that needs a
+    rack: two gangs share each rack, and one of them stays.
+    """
     for each in range(6):
         seconds = 20 if each % 2 else run_seconds
         await actor.submit(f"small-{each}", queue="q", pods=2, consent="Always", run_seconds=seconds)
-    await actor.world.pass_time(60)
+        await actor.world.pass_time(3)
+    await actor.world.pass_time(42)
     await actor.submit("big", queue="q", pods=4, run_seconds=100)
 
 

@@ -86,7 +86,8 @@ def test_a_gang_starts_on_reserved_hosts_only_if_it_ends_in_time(
         assert isinstance(decision, Wait)
         if limit is None:
             (blocker,) = [one for one in decision.blockers if one.kind is BlockerKind.RESERVATION]
-            assert "kept for Reservation r from 2026-01-01T13:00:00Z on" in sentence(blocker)
+            when = "from 2026-01-01T13:00:00Z on; runs limited" if minute < 60 else "since 2026-01-01T13:00:00Z"
+            assert f"kept for Reservation r {when}" in sentence(blocker)
 
 
 def test_a_gang_that_fits_elsewhere_starts_there() -> None:

@@ -31,7 +31,7 @@ def test_a_table_of_twenty_thousand_rows_has_the_visible_ones(desk: Desk, page: 
     assert page.locator("tbody tr").count() < 100
     page.evaluate("document.querySelector('tbody a').focus()")
     desk.answers.feeds["workloads"] = {"items": [{**items[0], "message": "news"}, *items[1:]], "left": 0}
-    expect(page.locator("tbody")).to_contain_text("news")
+    expect(page.locator("tbody")).to_contain_text("news", timeout=20_000)  # workloads are asked for every 5 s
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "ns/Job/job-00001"
 

@@ -12,6 +12,8 @@ from kqueue.clock import Clock
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.record.recorder import DecisionRecorder
 from kqueue.record.ring import RingSettings
+from kqueue.record.s3 import S3Settings, S3Store
+from kqueue.record.uploader import RecordUploader
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.start_times import StartAnswer, told_starts
 
@@ -19,7 +21,10 @@ _SECOND = timedelta(seconds=1)
 
 
 def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
-    """Return the recorder of the scheduling loop, which ends its file when the process leads no more; None: off."""
+    """Return the recorder of the scheduling loop, which ends its file when the process leads no more; None: off.
+
+    Raises ConfigError: the package that uploads files is missing.
+    """
     section = manager.config.decision_record
     if not section.path:
         return None
@@ -30,7 +35,9 @@ def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
         version=build().version,
         within=manager.config.joint.within,
     )
-    recorder = DecisionRecorder(settings, count=manager.metrics.record, now=manager.clock.now)
+    recorder = DecisionRecorder(
+        settings, count=manager.metrics.record, now=manager.clock.now, uploader=_make_uploader(manager)
+    )
 
     async def end_with_the_lease() -> None:
         try:
@@ -40,6 +47,31 @@ def make_recorder(manager: ControllerManager) -> DecisionRecorder | None:
 
     manager.background.append(end_with_the_lease)
     return recorder
+
+
+def _make_uploader(manager: ControllerManager) -> RecordUploader | None:
+    """Return what uploads the record's files; None: off."""
+    section = manager.config.decision_record
+    upload = section.upload
+    if not upload.bucket:
+        return None
+    store = S3Store(
+        S3Settings(
+            bucket=upload.bucket,
+            prefix=f"{upload.prefix.rstrip('/')}/" if upload.prefix else "",
+            endpoint=upload.endpoint,
+            region=upload.region,
+            path_style=upload.path_style,
+            timeout=upload.timeout / _SECOND,
+        )
+    )
+    return RecordUploader(
+        Path(section.path),
+        store,
+        interval=upload.interval / _SECOND,
+        count=manager.metrics.record,
+        now=manager.clock.now,
+    )
 
 
 def recording_answers(

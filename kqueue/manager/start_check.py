@@ -6,6 +6,7 @@ from kqueue.config import Configuration
 from kqueue.errors import ConfigError, FieldError
 from kqueue.manager.plugins import load_plugins
 from kqueue.manager.rules import policies_of
+from kqueue.record.s3 import problem_with_package
 from kqueue.scheduling.joint.extensions import load_policies
 
 
@@ -27,4 +28,6 @@ def mistakes_at_start(configuration: Configuration) -> list[FieldError]:
         load_plugins(configuration.plugins)
     except ConfigError as e:
         found.append(FieldError("plugins", str(e)))
+    if configuration.decision_record.upload.bucket and (problem := problem_with_package()):
+        found.append(FieldError("decisionRecord.upload", problem))
     return found

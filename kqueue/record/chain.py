@@ -117,6 +117,13 @@ def read_chain(path: Path) -> Iterator[StoredEntry]:
         yield from read_stream(file, str(path))
 
 
+def last_hash(path: Path) -> str:
+    """Return the hash at the end of a complete file, without a look at its entries.  Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _HASH))
+        return file.read(_HASH).hex()
+
+
 def read_stream(file: BinaryIO, name: str) -> Iterator[StoredEntry]:
     """Yield the entries of a file that is open at its begin."""
     size = os.fstat(file.fileno()).st_size

@@ -22,6 +22,7 @@ from kqueue.isolation import isolated
 from kqueue.record.capture import CapturedCycle, Captures
 from kqueue.record.ring import Ring, RingSettings
 from kqueue.record.told import ToldIntervals
+from kqueue.record.uploader import RecordUploader
 
 _log = structlog.get_logger(__name__)
 
@@ -42,8 +43,16 @@ class RecordCounter(Protocol):
 class DecisionRecorder:
     """Records plans.  Its methods return at once and do not raise; they are called on one event loop."""
 
-    def __init__(self, settings: RingSettings, *, count: RecordCounter, now: Callable[[], datetime]) -> None:
-        self._settings, self._count, self._now = settings, count, now
+    def __init__(
+        self,
+        settings: RingSettings,
+        *,
+        count: RecordCounter,
+        now: Callable[[], datetime],
+        uploader: RecordUploader | None = None,
+    ) -> None:
+        """`uploader` runs from the first cycle to the end of the last file, so only in a process that records."""
+        self._settings, self._count, self._now, self._uploader = settings, count, now, uploader
         self._captures = Captures()
         self._told = ToldIntervals()
         self._cycles = 0
@@ -68,21 +77,25 @@ class DecisionRecorder:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="decision record", daemon=True)
             self._thread.start()
+            if self._uploader is not None:
+                self._uploader.start()
         try:
             self._waiting.put_nowait(captured)
         except queue.Full:
             self._count.recorded("dropped", 0)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Write what waits, end the file, and wait for the thread, at most so many seconds."""
+        """Write what waits, end the file and upload it, and wait for each of these, at most so many seconds."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         try:
             self._waiting.put(None, timeout=timeout)
+            thread.join(timeout)
         except queue.Full:
-            return  # the disk hangs; the file is ended at the next start
-        thread.join(timeout)
+            pass  # the disk hangs; the file is ended at the next start
+        if self._uploader is not None:
+            self._uploader.stop(timeout)
 
     # --- on the thread
 

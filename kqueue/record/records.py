@@ -12,7 +12,7 @@ import msgspec
 
 from kqueue.core.hooks import HooksByProfile
 from kqueue.errors import ConfigError
-from kqueue.record.chain import DamagedRecordError, StoredEntry, read_chain
+from kqueue.record.chain import DamagedRecordError, StoredEntry, last_hash, read_chain
 from kqueue.record.decided import Decided, read_decided
 from kqueue.record.decoding import CycleDecoder, RecordedCycle
 from kqueue.record.entries import (
@@ -29,6 +29,7 @@ from kqueue.record.entries import (
 )
 from kqueue.record.plain import UnreadableValueError, reader
 from kqueue.record.ring import files_in
+from kqueue.record.store import is_stored_name
 from kqueue.record.told import ToldInterval
 
 _UNREADABLE = UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError
@@ -63,8 +64,7 @@ class FoundCycle:
     @property
     def name(self) -> str:
         """The name of the cycle in its record: the number of the file and the number of the entry."""
-        number = self.place.path.name[:12]
-        return f"{int(number) if number.isdecimal() else 1}:{self.place.stored.number}"
+        return f"{self.place.file_number}:{self.place.stored.number}"
 
     def moment(self) -> datetime:
         """Return the time of the plan, with which a caller may compute.  Raises DamagedRecordError."""
@@ -99,7 +99,7 @@ class Record:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError: there is no record at `path`."""
         self._is_folder = path.is_dir()
-        self._files = files_in(path) if self._is_folder else [path]
+        self._files = _in_order(files_in(path)) if self._is_folder else [path]
         if not self._files or not self._files[0].exists():
             raise ConfigError(f"{path}: there is no record; give a file or the folder of decisionRecord.path")
         self.remarks: list[str] = []
@@ -117,22 +117,22 @@ class Record:
         self._told.clear()
         for number, path in enumerate(self._files):
             is_newest = self._is_folder and number == len(self._files) - 1
-            yield from self._file(path, ends, is_first=number == 0, is_newest=is_newest)
+            yield from self._file(path, ends, number=number, is_newest=is_newest)
 
-    def _file(self, path: Path, ends: set[str], *, is_first: bool, is_newest: bool) -> Iterator[FoundCycle]:
+    def _file(self, path: Path, ends: set[str], *, number: int, is_newest: bool) -> Iterator[FoundCycle]:
         decoder = CycleDecoder()
         begin: Begin | None = None
         stored: StoredEntry | None = None
         has_end = False
         try:
             for stored in read_chain(path):
-                with_place = _Place(path, stored)
+                with_place = _Place(path, stored, _number_of(path, number + 1))
                 entry = with_place.read()
                 if has_end:
                     raise with_place.damage("there are entries behind the end of the file")
                 if begin is None:
                     begin = with_place.begin(entry)
-                    if begin.after and not is_first and begin.after not in ends:
+                    if begin.after and number and begin.after not in ends:
                         raise with_place.damage("the file before it is missing, or is another one than it names")
                     continue
                 has_end = isinstance(entry, End)
@@ -160,6 +160,8 @@ class Record:
 class _Place:
     path: Path
     stored: StoredEntry
+    file_number: int
+    """The number of the file in its ring, or its place in the folder where its name does not begin with a number."""
 
     def damage(self, problem: str) -> DamagedRecordError:
         return DamagedRecordError(str(self.path), problem, entry=self.stored.number, offset=self.stored.offset)
@@ -207,6 +209,36 @@ class _Place:
                 raise self.damage("it belongs to another place in a file")
         except _UNREADABLE as e:
             raise self.unreadable(e) from e
+
+
+def _number_of(path: Path, place: int) -> int:
+    number = path.name[:12]
+    return int(number) if number.isdecimal() else place
+
+
+def _in_order(files: list[Path]) -> list[Path]:
+    """Return downloaded files so that each follows the one that it names, whatever its writer's clock did."""
+    if not any(is_stored_name(path.name) for path in files):
+        return files
+    by_end = {last_hash(path): path for path in files}
+    ordered: dict[Path, None] = {}
+    for path in files:
+        chain: dict[Path, None] = {}
+        at = path
+        while at not in ordered and at not in chain:
+            chain[at] = None
+            at = by_end.get(_named_before(at), at)
+        ordered |= dict.fromkeys(reversed(chain))
+    return list(ordered)
+
+
+def _named_before(path: Path) -> str:
+    """Return the hash of the file before, empty where the file names none or cannot be read."""
+    try:
+        entry = from_text(next(read_chain(path)).text)
+    except (DamagedRecordError, StopIteration, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""  # the reader of the entries says what is wrong
+    return entry.after if isinstance(entry, Begin) else ""
 
 
 def _check_year(time: datetime) -> None:

@@ -12,8 +12,10 @@ from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+
 from kqueue.record.capture import CapturedCycle
-from kqueue.record.chain import ChainWriter, DamagedRecordError, StoredEntry, read_stream
+from kqueue.record.chain import ChainWriter, DamagedRecordError, StoredEntry, read_chain, read_stream
 from kqueue.record.encoding import CycleEncoder
 from kqueue.record.entries import FORMAT, Begin, End, from_text, to_text
 
@@ -182,6 +184,20 @@ class Ring:
 def files_in(folder: Path) -> list[Path]:
     """Return the files of a record, the oldest first."""
     return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.is_file())
+
+
+def is_complete(path: Path) -> bool:
+    """Whether all entries of a file are whole and the last one is its end, behind which no writer adds entries.
+
+    Raises OSError: the file cannot be read.
+    """
+    text = b""
+    try:
+        for entry in read_chain(path):
+            text = entry.text
+        return isinstance(from_text(text), End)
+    except (DamagedRecordError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
 
 
 def _last_whole(file: FileIO, path: Path) -> tuple[StoredEntry | None, bytes, DamagedRecordError | None]:

@@ -15,8 +15,10 @@ from kqueue.record.capture import CapturedCycle
 from kqueue.record.recorder import DecisionRecorder
 from kqueue.record.records import Record
 from kqueue.record.ring import Ring, RingSettings
+from kqueue.record.uploader import RecordUploader
 from tests.builders import START
 from tests.unit.core.test_progress import bustle, make_model
+from tests.unit.record.storage import MemoryStore, UploadCounts
 
 
 class Counts:
@@ -40,9 +42,9 @@ class Counts:
             assert self._changed.wait_for(lambda: self.cycles[result] == cycles, 10), self.cycles
 
 
-def make_recorder(path: Path, counts: Counts) -> DecisionRecorder:
+def make_recorder(path: Path, counts: Counts, uploader: RecordUploader | None = None) -> DecisionRecorder:
     settings = RingSettings(path=path, max_bytes=1 << 24, max_age=timedelta(days=1), version="v9.9.9")
-    return DecisionRecorder(settings, count=counts, now=lambda: START)
+    return DecisionRecorder(settings, count=counts, now=lambda: START, uploader=uploader)
 
 
 def plan_once(recorder: DecisionRecorder, seed: int = 8) -> None:
@@ -118,6 +120,32 @@ def test_a_disk_that_hangs_costs_cycles_of_the_record_and_no_time(
     recorder.stop(timeout=30)
     assert counts.cycles["written"] == 80 - counts.cycles["dropped"]
     assert len(list(Record(tmp_path / "ring").cycles())) == counts.cycles["written"]
+
+
+def test_the_last_file_is_uploaded_when_the_recorder_stops(tmp_path: Path) -> None:
+    store, folder = MemoryStore(), tmp_path / "ring"
+    uploader = RecordUploader(folder, store, interval=3600, count=UploadCounts(), now=lambda: START)
+    recorder = make_recorder(folder, Counts(), uploader)
+    recorder.stop()
+    assert uploader._thread is None, "a process that records nothing uploads nothing"
+    for leads in (1, 2):
+        plan_once(recorder)
+        recorder.stop()
+        assert len(store.objects) == leads
+    assert len(list(Record(store.download(tmp_path / "downloaded")).cycles())) == 2
+
+
+def test_a_storage_that_hangs_does_not_hold_a_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, store = threading.Event(), MemoryStore()
+    monkeypatch.setattr(store, "put", lambda *_: go_on.wait(30))
+    uploader = RecordUploader(tmp_path / "ring", store, interval=0.001, count=UploadCounts(), now=lambda: START)
+    counts = Counts()
+    recorder = make_recorder(tmp_path / "ring", counts, uploader)
+    for _ in range(3):
+        plan_once(recorder)
+        recorder.stop(timeout=0.5)
+    assert counts.cycles == {"written": 3}
+    go_on.set()
 
 
 def test_a_plan_that_ends_early_says_why(tmp_path: Path) -> None:

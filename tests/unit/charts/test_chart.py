@@ -79,6 +79,8 @@ EVERYTHING: Object = {
             {"name": "plugins", "mountPath": "/opt/plugins", "readOnly": True},
             {"name": "kubeconfigs", "mountPath": "/etc/multikueue/kubeconfigs", "readOnly": True},
         ],
+        "env": [{"name": "AWS_ACCESS_KEY_ID", "valueFrom": {"secretKeyRef": {"name": "record", "key": "id"}}}],
+        "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/record"},
     },
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "system", "operator": "Exists"}],
@@ -170,7 +172,9 @@ NEW_VALUES: Object = {
     "serviceAnnotations": None,
     "preflight": None,
     "dashboard": None,
-    "controller": {"livenessProbe": None, "readinessProbe": None, "extraVolumes": None, "extraVolumeMounts": None},
+    "controller": dict.fromkeys(
+        ("livenessProbe", "readinessProbe", "extraVolumes", "extraVolumeMounts", "env", "serviceAccountAnnotations")
+    ),
     "webhook": {"livenessProbe": None, "readinessProbe": None},
 }
 """What values of an older chart do not have."""
@@ -346,6 +350,8 @@ def profiles(**program: Any) -> Object:
             {"controller": {"extraVolumeMounts": [{"name": "a", "mountPath": "/etc/kqueue/config.yaml"}]}},
             "'/controller/extraVolumeMounts/0/mountPath': 'not' failed", id="a mount over the configuration"),
         pytest.param({"controller": {"extraVolumeMounts": {"name": "a"}}}, "got object, want array", id="mounts that are no list"),
+        pytest.param({"controller": {"env": [{"value": "a"}]}}, "missing property 'name'", id="a variable without a name"),
+        pytest.param({"controller": {"serviceAccountAnnotations": {"a": 1}}}, "got number, want string", id="an annotation that is a number"),
         pytest.param(profiles(command=""), "/execConfig/command'", id="a program without a name"),
         pytest.param(profiles(arguments=["a"]), "'arguments' not allowed", id="a field that no program has"),
         pytest.param(profiles(interactiveMode="Yes"), "value must be one of 'Never', 'IfAvailable', 'Always'", id="how a program may ask"),

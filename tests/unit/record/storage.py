@@ -80,6 +80,8 @@ class S3Double:
     url: str
     bodies: dict[str, bytes] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """First lines of requests that put no object."""
     answers: list[tuple[int, str]] = field(default_factory=list)
     """Status and code of the next answers; when there are none, a PUT is taken."""
 
@@ -113,6 +115,12 @@ def s3_double() -> Iterator[S3Double]:
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+
+        def do_GET(self) -> None:
+            double.others.append(self.requestline)
+            self.send_error(405)
+
+        do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Keep the output of the tests clean."""

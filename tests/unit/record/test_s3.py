@@ -65,6 +65,18 @@ def test_a_file_is_sent_whole_signed_and_with_its_digest(double: S3Double, file:
     assert first["content-length"] == str(file.stat().st_size)
 
 
+def test_nothing_but_objects_is_put(double: S3Double, file: Path) -> None:
+    """The right to put objects is enough, also after a failure."""
+    store = make_store(double.url)
+    double.answers = [(500, "InternalError"), (403, "AccessDenied")]
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            store.put("a.kqrecord", file)
+    store.put("a.kqrecord", file)
+    assert double.others == []
+    assert len(double.headers) == 3
+
+
 @pytest.mark.parametrize(
     ("status", "code", "is_final"),
     [

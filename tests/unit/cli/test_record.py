@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import kqueue.record.replay
 from kqueue.cli.app import run
 from kqueue.core.decision import Decision
 from kqueue.record.answer import answer
+from tests.builders import START
+from tests.unit.record.storage import MemoryStore
 from tests.unit.record.test_files import recorded
+from tests.unit.record.test_uploads import Desk
 
 Captured = pytest.CaptureFixture[str]
 
@@ -113,3 +117,24 @@ def test_a_changed_record_is_refused_with_the_place(folder: Path, capsys: Captur
 def test_a_wrong_call_is_refused(folder: Path, capsys: Captured, arguments: list[str], problem: str) -> None:
     assert run(["record", "list", str(folder), *arguments]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_folder_that_was_uploaded_and_downloaded_serves_all_commands(tmp_path: Path, capsys: Captured) -> None:
+    """The files of two leaders, each with a disk of its own, are one record."""
+    store = MemoryStore()
+    for leader in ("first", "second"):
+        desk = Desk(tmp_path / leader, store)
+        desk.record(2, at=START + timedelta(hours=len(store.objects)))
+        desk.look(2)
+    folder = str(store.download(tmp_path / "downloaded"))
+
+    rows = listed(capsys, folder)
+    assert len({row["cycle"] for row in rows}) == len(store.objects) == 4
+    for row in rows:
+        assert run(["record", "show", folder, row["cycle"], "--workload", row["workload"]]) == 0
+        assert f"cycle {row['cycle']} at" in capsys.readouterr().out
+    assert run(["record", "replay", folder]) == 0
+    assert capsys.readouterr().out == "4 cycles are decided as recorded, 0 differently\n"
+    page = tmp_path / "report.json"
+    assert run(["report", folder, "-o", str(page)]) == 0
+    assert json.loads(page.read_text())

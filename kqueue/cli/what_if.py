@@ -62,9 +62,7 @@ def what_if(
 
     Examples:
 
-        kqueue what-if --drain b0/r1
-
-        kqueue what-if --end team-a/job-train-3c5f2
+        kqueue what-if --drain b0/r1 --end team-a/job-train-3c5f2
 
         kqueue what-if --set clusterqueue/research.quota.h100.nvidia.com/gpu=64
 
@@ -85,8 +83,7 @@ def what_if(
         "objects": [obj for file in files or () for obj in manifests_in(file)],
         "when": when,
     }
-    answer = run(_asked({key: some for key, some in spec.items() if some}, reach))
-    show_answer(answer, output, what_if_page)
+    show_answer(run(_asked({key: some for key, some in spec.items() if some}, reach)), output, what_if_page)
 
 
 async def _asked(spec: JSON, reach: ReachFlags) -> JSON:

@@ -103,7 +103,7 @@ class _World:
     cohorts: dict[str, _Node] = field(default_factory=dict)
     strict: set[str] = field(default_factory=set)
     modes: dict[str, BackfillMode | None] = field(default_factory=dict)
-    """What ClusterQueues and Cohorts of the policy say about backfill, by kind and name."""
+    """The modes of backfill of ClusterQueues and Cohorts of the policy, by kind and name."""
 
 
 def question_of(day: RecordedDay, policy: DayPolicy) -> StartQuestion:

@@ -52,7 +52,8 @@ class DecisionUploadSettings(Section):
     @model_validator(mode="after")
     def _fields(self) -> Self:
         problems = []
-        if not self.bucket and self.model_fields_set - {"bucket"}:
+        fields = type(self).model_fields
+        if not self.bucket and any(getattr(self, name) != fields[name].default for name in fields):
             problems.append(FieldError("bucket", "must be set, because other fields of the section are"))
         if self.bucket and not _BUCKET.fullmatch(self.bucket):
             rule = "must be the name of a bucket: 3 to 255 letters, digits, dots, dashes and underscores"

@@ -275,7 +275,7 @@ class StartTimesSource:
 
 
 def told_starts(answer: StartAnswer) -> Iterator[ToldStart]:
-    """Yield the start time of each workload of an answer, as it is told outside of views."""
+    """Yield the start time of each workload of an answer, in the form of annotations, metrics and the record."""
     horizon, of = answer.found.assumptions.horizon, answer.found.of
     for key, uid in answer.uids.items():
         queue = answer.queues.get(uid, "")

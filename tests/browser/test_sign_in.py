@@ -70,7 +70,7 @@ def window(chromium: Browser) -> Iterator[Page]:
 
 
 def test_a_person_signs_in_and_out(address: str, window: Page) -> None:
-    """A wrong token is told, a good one opens the page with the user's name as text, and the button ends the session."""
+    """The page names a wrong token, a good token opens the page with the user's name as text, and the button ends the session."""
     window.goto(f"{address}/#/queues")
     window.get_by_label("Token").fill("junk")
     window.get_by_role("button", name="Sign in").click()

@@ -87,7 +87,7 @@ async def test_a_gang_starts_as_planned(with_limits: bool) -> None:
 
 
 async def test_start_times_follow_backfill() -> None:
-    """The start time that is told while the gang waits comes true, and so does that of a job behind it."""
+    """The start time of the gang comes true, and so does the start time of a job behind it."""
     async with simulated("told") as world:
         await with_backfill(world, "solo")
         for number in range(5):

@@ -62,7 +62,12 @@ class ToldStart:
 def told_start(
     start: StartTime, *, uid: str, key: str, queue: str, at: datetime, horizon: int, stretch: int = WHOLE
 ) -> ToldStart:
-    """Return what is told of a start time; `horizon`: that of the drains, in seconds; `stretch`: in thousandths."""
+    """Return a start time in the form for users.
+
+    Args:
+        horizon: the horizon of the drains in seconds.
+        stretch: the factor of the time until p90 in thousandths.
+    """
     later = start.later
     return ToldStart(
         uid=uid,

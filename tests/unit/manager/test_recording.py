@@ -1,4 +1,4 @@
-"""The record of a controller: start times that users are told reach it, and its files the configured storage."""
+"""The record of a controller has the start times of answers, and its files reach the configured storage."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def workload(*conditions: tuple[str, str, str]) -> JSON:
 
 
 def test_conditions_and_events_are_one_line_in_time() -> None:
-    """Old and new events have their times in different fields; warnings and repetitions are told."""
+    """Old and new events have their times in different fields; the page has warnings and repetitions."""
     events: list[JSON] = [
         {"type": "Warning", "reason": "Late", "lastTimestamp": "2026-01-01T00:07:00Z", "count": 3, "message": "m"},
         {"type": "Normal", "reason": "Early", "eventTime": "2026-01-01T00:01:00.000000Z"},

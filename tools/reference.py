@@ -140,32 +140,18 @@ def labels() -> str:
         "Every name that kqueue reads or writes in objects; most are Kueue's.",
         "",
     ]
-    for module in (
-        "api/names.py",
-        "api/kind_names.py",
-        "api/check_names.py",
-        "api/variant_names.py",
-        "api/ray_names.py",
-        "api/gang_names.py",
-        "api/move_names.py",
-        "api/run_time_names.py",
-        "api/import_names.py",
-        "api/multikueue_names.py",
-        "api/run_names.py",
-        "api/quota_names.py",
-        "api/backfill_names.py",
-        "kube/names.py",
-        "sandbox/names.py",
-    ):
-        lines += _names_of((ROOT / "kqueue" / module).read_text())
+    folder = ROOT / "kqueue"
+    first, *others = sorted((folder / "api").glob("*names.py"), key=lambda path: (path.name != "names.py", path.name))
+    for module in (first, *others, folder / "kube" / "names.py", folder / "sandbox" / "names.py"):
+        lines += _names_of(module.read_text())
     return "\n".join(lines)
 
 
 def _names_of(source: str) -> list[str]:
-    """Return the sections of one module."""
+    """Return the sections of one module; the first line of its docstring is the title of names before any section."""
     lines: list[str] = []
     section: list[tuple[str, ...]] = []
-    title = ""
+    title = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].rstrip(".")
     titles = {n: line.strip("# -") for n, line in enumerate(source.splitlines(), 1) if line.startswith("# ----")}
     body = ast.parse(source).body
     for node, following in zip(body, [*body[1:], None], strict=True):

@@ -353,7 +353,7 @@ class Claim:
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Workloads that are taken to end before `at` (uid -> ClusterQueue and key); they are not preempted for it."""
     open_to: frozenset[str] = frozenset()
-    """ClusterQueues whose workloads a claim with a time does not bind."""
+    """ClusterQueues whose workloads a claim with a time does not bind from `at` on."""
     rank: tuple[int, datetime] | None = None
     """Priority and timestamp of the workload with a planned start; None: no workload is ahead of the claim."""
     borrows: bool = False

@@ -167,7 +167,7 @@ class Reservations:
             stage = kept.time.stage(now)
             if kept.refusal is not None or stage in (ReservationStage.WAITING, ReservationStage.ENDED):
                 continue
-            claim = self._claim(kept, is_open=stage is ReservationStage.OPEN)
+            claim = self._claim(kept)
             if claim.domains:
                 found[claim.uid] = claim
                 if stage is ReservationStage.OPEN and kept.queue:
@@ -180,7 +180,7 @@ class Reservations:
         for uid in opened:
             self.on_freed(replace(found[uid], queue=next(iter(found[uid].open_to))))
 
-    def _claim(self, kept: _Kept, *, is_open: bool) -> Claim:
+    def _claim(self, kept: _Kept) -> Claim:
         """Return the claim of a reservation.
 
         It charges the reserved amounts beside the usage of all workloads there, except those of its own ClusterQueue
@@ -202,7 +202,7 @@ class Reservations:
             ends={holding.uid: (holding.queue, holding.key) for holding in held},
             at=kept.time.begins,
             until=kept.time.ends,
-            open_to=frozenset({kept.queue}) if kept.queue and is_open else frozenset(),
+            open_to=frozenset({kept.queue} if kept.queue else ()),
         )
 
     def _refresh(self) -> bool:

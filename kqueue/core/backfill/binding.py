@@ -25,6 +25,11 @@ def is_ahead(claim: Claim, head: Head) -> bool:
     return (-head.priority, head.timestamp) < (-priority, timestamp)
 
 
+def is_open(claim: Claim, head: Head, now: datetime) -> bool:
+    """Whether the claim of a Reservation has begun for the ClusterQueue of a workload."""
+    return head.queue in claim.open_to and claim.at is not None and claim.at <= now
+
+
 def binds(claim: Claim, head: Head, now: datetime) -> bool:
     """Whether a claim with a time binds a workload that starts now."""
-    return not (head.queue in claim.open_to or is_ahead(claim, head) or ends_before(claim, head, now))
+    return not (is_open(claim, head, now) or is_ahead(claim, head) or ends_before(claim, head, now))

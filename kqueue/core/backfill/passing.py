@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 
-from kqueue.core.backfill.binding import binds, ends_before
+from kqueue.core.backfill.binding import binds, ends_before, is_open
 from kqueue.core.flavors import Pins
 from kqueue.core.nomination import FITS, NominatedHead, Nominator
 from kqueue.core.topology.request import Profile
@@ -86,7 +86,7 @@ class Passing:
             if ends_before(claim, entry.head, self._now):
                 self._claims.join(claim.uid, admitted)
                 joins.append(claim.uid)
-            elif entry.head.queue not in claim.open_to:
+            elif not is_open(claim, entry.head, self._now):
                 self._claims.give_up(claim.uid)
                 takes.append(claim.uid)
         return tuple(joins), tuple(takes)

@@ -154,9 +154,9 @@ class Drain:
                 heapq.heappush(self._ends, (rest, uid, 0))
         for waiting in self._lines:
             self._admit_to_line(waiting)
-        for until, _, queues in self._planned_starts.ends():
+        for at, queues in self._planned_starts.changes():
             for queue in queues:
-                heapq.heappush(self._wakes, (max(1, self._seconds_to(until)), queue, ""))
+                heapq.heappush(self._wakes, (max(1, self._seconds_to(at)), queue, ""))
 
     def _admit_to_line(self, waiting: WaitingWorkload) -> None:
         if waiting.on_hold:

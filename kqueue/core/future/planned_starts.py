@@ -36,9 +36,14 @@ class FutureStarts:
         reservations = [c for c in self._reservations if c.until is None or c.until > now]
         return (*self._plans.claims(lambda _: True), *reservations) if self._plans or reservations else ()
 
-    def ends(self) -> list[tuple[datetime, str, frozenset[str]]]:
-        """Return the end of each Reservation, with its UID and the ClusterQueues that it binds until then."""
-        return [(c.until, c.uid, frozenset(self._world.beside(c))) for c in self._reservations if c.until is not None]
+    def changes(self) -> list[tuple[datetime, frozenset[str]]]:
+        """Return the begin and the end of each Reservation, with the ClusterQueues that may use its hosts from then on.
+
+        A Reservation without a ClusterQueue has no begin here: nothing may use its hosts then.
+        """
+        begins = [(c.at, c.open_to) for c in self._reservations if c.at is not None and c.open_to]
+        ends = [(c.until, frozenset(self._world.beside(c))) for c in self._reservations if c.until is not None]
+        return begins + ends
 
     def asks_for(self, head: Head, now: datetime) -> bool:
         """Whether a head must be tried although it cannot start, because its line needs a plan."""

@@ -9,9 +9,10 @@ import pytest
 
 from kqueue.core.backfill.plans import LineRule
 from kqueue.core.future.start_times import start_times
-from kqueue.core.workload import Head
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Claim, Head
 from tests.builders import make_head, make_snapshot, make_view
-from tests.unit.core.backfill.lines import gang, limited
+from tests.unit.core.backfill.lines import at, gang, limited
 from tests.unit.core.future.worlds import Times, ask, seconds, waits
 
 LINE = LineRule(name="ClusterQueue/team", guesses=False)
@@ -49,3 +50,31 @@ def test_a_drain_keeps_room(
     found = starts(RUNNING, [(BIG, 400), (head, run_time)], with_line=with_line)
 
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("open_to", "expected"),
+    [
+        pytest.param(frozenset({"team"}), (30, 30), id="of its ClusterQueue from its begin on"),
+        pytest.param(frozenset[str](), (90, 90), id="of others after its end"),
+    ],
+)
+def test_a_reservation_opens(open_to: frozenset[str], expected: tuple[int, int]) -> None:
+    """All hosts are free, and reserved from 30 to 90 seconds; a gang without a limit waits."""
+    snapshot = make_snapshot({"team": {"gpu": 64}}, topologies={"gpu": make_view((1, 2, 4))})
+    tree = snapshot.topologies["gpu"].tree
+    hosts = tuple(DomainUsage(tree.written(leaf), {"nvidia.com/gpu": 8}, 1) for leaf in range(len(tree)))
+    claim = Claim(
+        key="people",
+        uid="r",
+        queue="",
+        usage={},
+        victims={},
+        domains={"gpu": hosts},
+        at=at(30),
+        until=at(90),
+        open_to=open_to,
+    )
+    question = ask(replace(snapshot, claims=(claim,)), [], [waits(gang("g"), 400)])
+
+    assert seconds(start_times(question)) == {"g": expected}

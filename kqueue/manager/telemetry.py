@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from kqueue import model
-from kqueue.api import gang_names, names
+from kqueue.api import backfill_names, gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import SelectorSettings
@@ -232,6 +232,10 @@ class CycleObserver:
     def made_way(self, workload: wire.Workload, *, message: str) -> None:
         """Record that a gang made way for a workload of higher priority."""
         self._record(workload, reason=f"EvictedDueTo{gang_names.REASON_GANG_MADE_WAY}", message=message)
+
+    def overran(self, workload: wire.Workload, *, message: str) -> None:
+        """Record that a workload ran longer than expected and held up a planned start."""
+        self._record(workload, reason=f"EvictedDueTo{backfill_names.REASON_BACKFILL_OVERRUN}", message=message)
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Count a preemption loop, and record that these victims are protected from this preemptor."""

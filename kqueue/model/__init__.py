@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kqueue.model.backfill import backfill_mode, backfill_problem
+from kqueue.model.backfill import backfill_mode, backfill_problem, has_overrun
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.devices import (
     ClaimView,
@@ -100,6 +100,7 @@ __all__ = [
     "flavor",
     "gang_level",
     "gang_since",
+    "has_overrun",
     "head",
     "inline_topology",
     "is_active",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kqueue.api import backfill_names
+from kqueue.api.wire import kueue as wire
 from kqueue.core.backfill.mode import BackfillMode, parse_backfill
 
 
@@ -25,3 +26,9 @@ def backfill_problem(annotations: Mapping[str, str]) -> str:
     except ValueError as e:
         return str(e)
     return ""
+
+
+def has_overrun(obj: wire.Workload) -> bool:
+    """Whether the workload was evicted because it ran longer than guessed; its guesses count as limits no more."""
+    stats = obj.status.scheduling_stats
+    return stats is not None and any(one.reason == backfill_names.REASON_BACKFILL_OVERRUN for one in stats.evictions)

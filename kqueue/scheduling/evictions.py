@@ -19,6 +19,7 @@ from kqueue.core.workload import Admitted, Leader
 from kqueue.errors import KqueueError
 from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.marked_evictions import MarkedEvictions
 from kqueue.state import requeueing, status
 
 _log = structlog.get_logger(__name__)
@@ -63,6 +64,7 @@ class Evictions:
             failed,
         )
         self._backoff = context.settings.gang_backoff
+        self._single = MarkedEvictions(self._cache.held, self._writes)
 
     def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
         """Mark the victims in the cache, and start a task that evicts all that are not being evicted yet."""
@@ -79,38 +81,28 @@ class Evictions:
         self._writes.spawn(self._evict_all(round_), ended=partial(self._settle, round_))
 
     def make_way(self, decision: Admit, newcomer: wire.Workload) -> None:
-        """Start a task that evicts the gangs for which flavors of an admitted workload were kept."""
+        """Start to evict the gangs for which flavors of an admitted workload were kept."""
         for leader in decision.made_way:
-            if self._cache.held.mark_evicted(leader.workload, leader.uid):
-                self._writes.spawn(self._send_away(leader, newcomer), ended=partial(self._settle_way, leader))
+            self._send_away(leader, newcomer)
 
-    async def _send_away(self, leader: Leader, newcomer: wire.Workload) -> None:
+    def _send_away(self, leader: Leader, newcomer: wire.Workload) -> None:
         """Evict a gang; it comes back after a pause and keeps its place."""
         key = model.workload_key(newcomer)
-        who = mentioned((Mention(key),), readers_of(leader.workload))
-        message = f"made way for {who}, which has a higher priority"
+        by = mentioned((Mention(key),), readers_of(leader.workload))
+        message = f"made way for {by}, which has a higher priority"
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            if obj.metadata.uid != leader.uid or model.is_over(obj) or obj.status.admission is None:
-                return None
             now = self._clock.now()
             state = requeueing.next_requeue(obj, self._backoff, now)
             reason, stamp = gang_names.REASON_GANG_MADE_WAY, status.Stamp(now)
             return status.evict(obj, reason=reason, message=message, stamp=stamp, requeue_state=state)
 
-        written = await self._writes.try_write(leader.workload, change, what="the eviction of a gang that made way")
-        if written is None:
-            self._cache.held.mark_evicted(leader.workload, leader.uid, evicted=False)
-            return
-        _log.info("gang made way", workload=leader.workload, by=key)
-        self._observer.made_way(written, message=message)
+        def written(obj: wire.Workload) -> None:
+            _log.info("gang made way", workload=leader.workload, by=key)
+            self._observer.made_way(obj, message=message)
 
-    def _settle_way(self, leader: Leader, error: BaseException | None) -> None:
-        """Take back the mark of a gang whose eviction was not written."""
-        if error is not None:
-            self._cache.held.mark_evicted(leader.workload, leader.uid, evicted=False)
-        if isinstance(error, Exception):
-            _log.error("the eviction of a gang was not written on a bug", workload=leader.workload, exc_info=error)
+        what = "the eviction of a gang that made way"
+        self._single.begin(leader.workload, leader.uid, change, what=what, written=written)
 
     async def _evict_all(self, round_: _Round) -> None:
         left = list(round_.open.values())

@@ -54,6 +54,10 @@ class EvictionObserver(Protocol):
         """Report the written eviction of a gang that made way; `workload` is the written object."""
         ...
 
+    def overran(self, workload: wire.Workload, *, message: str) -> None:
+        """Report the written eviction of a workload that ran longer than expected and held up a planned start."""
+        ...
+
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Report that the preemptor evicted the same workloads before and has not been admitted since."""
         ...

@@ -25,6 +25,7 @@ from kqueue.core.workload import Admitted, Claim, Head
 from kqueue.isolation import isolated_logged
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.overruns import Overruns
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.waits import PendingReasons, Why
 
@@ -45,6 +46,7 @@ class StartPlanner:
         self._context, self._planning, self._alarm = context, planning, alarm
         self._waits = waits
         self._plans: StartPlans = context.state.start_plans
+        self._overruns = Overruns(context)
         self._refusals = Refusals(self._plans, context.settings.line_of)
         self._searched: dict[str, tuple[str, datetime]] = {}
         """By line: the workload of the last search, and its time."""
@@ -54,6 +56,7 @@ class StartPlanner:
         if isinstance(decision, Admit) and (told := self._plans.of_workload(decision.head.uid)) is not None:
             self._context.observer.planned_start_kept(decision.head.queue, in_time=not told[1].moves)
         self._refusals.decided(decision)
+        self._overruns.decided(decision)
 
     async def plan(self) -> None:
         """Plan the starts of the workloads that the last cycle refused."""
@@ -72,6 +75,8 @@ class StartPlanner:
             return
         self._searched[rule.name] = head.uid, now
         state, endings = await self._present(head, now)
+        if rule.evicts:
+            endings = self._with_evictions(former, endings, now)
         found = await self._search(rule, head, state, endings, now)
         at = found.at if found is not None else None
         newest, current = self._context.writer.newest(head.key), self._plans.of(rule.name)
@@ -126,6 +131,15 @@ class StartPlanner:
             if number % _PER_TURN == 0:
                 await context.clock.sleep(0)
         return state, endings
+
+    def _with_evictions(self, former: Claim | None, endings: Sequence[ExpectedEnd], now: datetime) -> list[ExpectedEnd]:
+        """Evict the workloads that overrun a due planned start; return the ends of those that may be evicted at need as
+        now.
+        """
+        over = self._overruns.over((end.workload for end in endings), now)
+        begun = {one.uid for one in self._overruns.evict(former, over, now)} if former is not None else ()
+        ends = {one.uid: now + _LEAVING if one.uid in begun else now for one in over}
+        return [replace(end, at=ends.get(end.workload.uid, end.at)) for end in endings] if ends else list(endings)
 
     async def _search(
         self, rule: LineRule, head: Head, state: PlannedState, endings: Sequence[ExpectedEnd], now: datetime

@@ -80,7 +80,8 @@ class Heads:
         never = model.never_preempts(obj, self._options.policy_of)
         extra_of, least = model.extra_of(obj), model.least_of(obj)
         variant = self.variants.read(obj, queue) if self.variants is not None else None
-        promised, guessed = model.promised_run_time(obj), self._options.guess_of(obj)
+        promised = model.promised_run_time(obj)
+        guessed = None if model.has_overrun(obj) else self._options.guess_of(obj)
         has_times = promised is not None or guessed is not None
         if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least or variant or has_times):
             return head

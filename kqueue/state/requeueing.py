@@ -7,12 +7,20 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import backfill_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after, utc_text
 
 _JITTER = 0.0001
 """Largest fraction of a pause that is added as jitter.  Source: the compatible system."""
+_BACK_AT_ONCE = frozenset(
+    {
+        names.REASON_PREEMPTED,
+        names.REASON_NODE_FAILURES,
+        names.REASON_RESCHEDULED,
+        backfill_names.REASON_BACKFILL_OVERRUN,
+    }
+)
 _COUNT_MAX = 2**31 - 1
 """The largest value of the field `requeueState.count` (int32)."""
 
@@ -49,7 +57,7 @@ def returns_at_once(reason: str) -> bool:
 
     After any other reason, a workload is requeued when the cause of its eviction is gone.
     """
-    return reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES, names.REASON_RESCHEDULED)
+    return reason in _BACK_AT_ONCE
 
 
 def times_requeued(obj: wire.Workload) -> int:

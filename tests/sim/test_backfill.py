@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -130,6 +130,41 @@ async def test_a_workload_that_runs_longer_than_expected_is_named() -> None:
         assert found[1].last.workloads == (f"{late['metadata']['namespace']}/{late['metadata']['name']}",)
         await world.pass_time(200)
         assert started(world, "gang") is not None
+
+
+async def test_a_workload_that_runs_longer_than_expected_is_evicted() -> None:
+    """The same load in an enforced line: the gang starts at most a minute late, and the job starts on no guess again."""
+    async with simulated("enforced") as world:
+        await with_backfill(world, "solo", "enforced")
+        await world.submit(limited("half", 40, pods=3, topology=None))
+        await world.pass_time(2)
+        await world.submit(limited("gang", 30, pods=4, topology=None))
+        await world.pass_time(2)
+        (claim,) = plans_of(world).all().values()
+        expected = {EXPECTED_SECONDS_ANNOTATION: "20"}
+        await world.submit(job("late", run_seconds=200, pods=3, topology=None, notes=expected))
+        await world.pass_time(2)
+        assert started(world, "late") is not None
+        assert claim.at is not None
+        while started(world, "gang") is None:
+            assert world.clock.now() < claim.at + timedelta(seconds=60)
+            await world.pass_time(1)
+        assert stats(world, "late") == [("BackfillOverrun", 1)]
+        assert started(world, "late") is None
+        await world.pass_time(40)  # the gang has ended
+        assert started(world, "late") is not None
+        await world.submit(limited("wide", 30, pods=4, topology=None))
+        await world.pass_time(60)
+        assert stats(world, "late") == [("BackfillOverrun", 1)], "it has not started on a guess again"
+        assert started(world, "late") is not None
+
+
+def stats(world: World, name: str) -> list[tuple[str, int]]:
+    """The evictions of a job's Workload, by reason."""
+    workload = world.workload_of(name)
+    assert workload is not None
+    found = workload["status"].get("schedulingStats", {}).get("evictions", [])
+    return [(one["reason"], one["count"]) for one in found]
 
 
 @pytest.mark.parametrize("seed", few_seeds("0,1", "2,3,4,5,6,7,8,9,10,11"))

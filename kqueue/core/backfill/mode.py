@@ -10,6 +10,7 @@ class BackfillMode(StrEnum):
 
     TIME = "time"
     EXPECTED = "expected"
+    ENFORCED = "enforced"
     NONE = "none"
 
 

@@ -29,10 +29,12 @@ class LineRule:
     Args:
         name: equal for the ClusterQueues of one line.
         guesses: whether guessed run times count as limits.
+        evicts: whether workloads that started on a guess are evicted if they hold up a planned start.
     """
 
     name: str
     guesses: bool
+    evicts: bool = False
 
 
 def nearest_rule(objects: Iterable[tuple[str, BackfillMode | None]]) -> LineRule | None:
@@ -42,7 +44,10 @@ def nearest_rule(objects: Iterable[tuple[str, BackfillMode | None]]) -> LineRule
     the first that says anything decides.
     """
     name, mode = next(((name, mode) for name, mode in objects if mode is not None), ("", BackfillMode.NONE))
-    return None if mode is BackfillMode.NONE else LineRule(name=name, guesses=mode is BackfillMode.EXPECTED)
+    if mode is BackfillMode.NONE:
+        return None
+    evicts = mode is BackfillMode.ENFORCED
+    return LineRule(name=name, guesses=evicts or mode is BackfillMode.EXPECTED, evicts=evicts)
 
 
 class MoveCause(StrEnum):

@@ -39,6 +39,7 @@ class Observed:
         self.taken_over: list[tuple[str, str]] = []
         self.quarantines: list[tuple[str, str, str]] = []
         self.gangs_away: list[tuple[str, str]] = []
+        self.overruns: list[tuple[str, str]] = []
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
@@ -83,6 +84,9 @@ class Observed:
 
     def made_way(self, workload: wire.Workload, *, message: str) -> None:
         self.gangs_away.append((workload.metadata.name, message))
+
+    def overran(self, workload: wire.Workload, *, message: str) -> None:
+        self.overruns.append((workload.metadata.name, message))
 
     def no_domains(self, workload: wire.Workload, *, message: str) -> None:
         del workload

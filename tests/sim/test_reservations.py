@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,11 +26,15 @@ from tests.sim.objects import (
     ours,
 )
 from tests.sim.tenancy import Tenancy, pool
+from tests.sim.test_backfill import started
+from tests.sim.test_start_times import told as start_times
 from tests.sim.world import World, condition, is_true, simulated
 
 RESERVATIONS = GroupVersionResource("kqueue.dev", "v1alpha1", "reservations")
 LONG = 100_000
 """Seconds that are longer than any of these stories."""
+SOON = 10
+"""Seconds between a time and what is seen then."""
 
 
 def tenancy() -> Tenancy:
@@ -185,3 +189,26 @@ async def test_other_writers_and_new_nodes_change_nothing() -> None:
         await world.pass_time(60)
         assert (story.reserved(), story.status()["workloads"], story.rack_of("long-2")) == (rack, 0, "")
         assert story.status()["domains"][0]["hosts"] == 4
+
+
+async def test_start_times_know_the_begin_and_the_end() -> None:
+    """Of a gang of the Reservation's ClusterQueue, and of a gang of another one."""
+    async with told() as story:
+        world = story.world
+        await story.reserve(100, 300, clusterQueue="people")
+        await story.submit("long")
+        await story.submit("others", seconds=50)
+        await story.submit("ours", queue="people", limit=150, seconds=50)
+        answer = await start_times(world)
+        at = datetime.fromisoformat(answer["generatedAt"])
+        items = {one["metadata"]["name"]: one["startTime"] for one in answer["items"]}
+        await story.until(400)
+        for name, begins in (("ours", 100), ("others", 300)):
+            workload, start = world.workload_of(name), started(world, name)
+            assert workload is not None
+            assert start is not None
+            expected = story.begun + timedelta(seconds=begins)
+            assert abs((start - expected).total_seconds()) <= SOON, f"{name} started at {start}"
+            p90 = items[workload["metadata"]["name"]]["p90Seconds"]
+            late = (start - at).total_seconds() - p90
+            assert -SOON <= late <= SOON, f"{name}: {late} s after its start time, {items}"

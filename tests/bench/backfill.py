@@ -1,7 +1,7 @@
 """`backfill/*` and `quality/backfill`: what planned starts cost, and what they are worth.
 
-backfill/cycle    a cycle over 1,000 gangs with a planned start, against the same cycle without one; a fifth of the
-                  2,560 hosts is free
+backfill/cycle    a cycle over 1,000 gangs with a planned start that is first in line, against the same cycle without
+                  one; `last`: all gangs are ahead of the planned start in line; a fifth of the 2,560 hosts is free
 backfill/search   the search for the planned start of a gang of a rack among 640 running gangs
 quality/backfill  half a day on 160 hosts of eight GPUs: gangs of 1 to 4 hosts, and one in twelve takes a whole
                   rack of 16; run times from 5 to 60 minutes, limits of one and a half times that for two of three.
@@ -90,22 +90,32 @@ def _planned(ends: Sequence[ExpectedEnd], snapshot: Snapshot) -> tuple[Claim, fl
 
 
 def cycles() -> Iterator[Figure]:
-    """Alternately without and with the claim; the second cycle must not admit more."""
-    took: dict[bool, list[float]] = {False: [], True: []}
-    admitted: dict[bool, int] = {}
+    """Alternately without the claim, with it behind all heads in line, and ahead of them; a cycle with the claim must not
+    admit more.
+    """
+    took: dict[str, list[float]] = {"without": [], "behind": [], "ahead": []}
+    admitted: dict[str, int] = {}
     for _ in range(5):
-        for with_claim in (False, True):
+        for place, figures in took.items():
             snapshot, heads, ends = _room()
-            if with_claim:
-                snapshot.claims = (_planned(ends, snapshot)[0],)
+            if place != "without":
+                claim = _planned(ends, snapshot)[0]
+                first = min(head.timestamp for head in heads) - timedelta(seconds=1)
+                snapshot.claims = (replace(claim, rank=(0, first)) if place == "ahead" else claim,)
             begun = time.process_time()
             decisions = list(cycle.plan(snapshot, heads, rules=future.question().state.rules))
-            took[with_claim].append((time.process_time() - begun) * 1e3)
-            admitted[with_claim] = sum(isinstance(decision, Admit) for decision in decisions)
-    check(0 < admitted[True] <= admitted[False], f"{admitted} workloads are admitted with and without the claim")
-    yield Figure("without_ms", took[False])
-    yield Figure("ms", took[True])
-    yield Figure("ratio", [one / other for one, other in zip(took[True], took[False], strict=True)], at_most(1.2))
+            figures.append((time.process_time() - begun) * 1e3)
+            admitted[place] = sum(isinstance(decision, Admit) for decision in decisions)
+    check(0 < admitted["ahead"] <= admitted["without"], f"{admitted} workloads are admitted")
+    yield Figure("without_ms", took["without"])
+    yield Figure("ms", took["ahead"])
+    yield Figure("ratio", _ratios(took["ahead"], took["without"]), at_most(1.2))
+    yield Figure("last_ms", took["behind"])
+    yield Figure("last_ratio", _ratios(took["behind"], took["without"]), at_most(1.2))
+
+
+def _ratios(some: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(some, others, strict=True)]
 
 
 def searched() -> Iterator[Figure]:

@@ -30,12 +30,17 @@ class Passing:
         self._nominator, self._claims, self._now = nominator, nominator.claims, now
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
         """Results for equal heads; the value keeps the pod sets, so that their identity stays unique."""
+        self._chosen: dict[str, tuple[str, ...]] = {}
+        """By UID: the claims that do not bind a head which `choose` has left to `nominate`.  Claims do not change in
+        between.
+        """
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
         """Return as `Nominator.choose`; None also for a head that is to be nominated without some of the claims."""
         if self._claims.has_timed:
             loose = self._loose(head)
             if loose or self._claims.is_planned(head.uid):
+                self._chosen[head.uid] = loose
                 return None
             self._leave_to_end(head, loose)
         return self._nominator.choose(head, profile)
@@ -49,7 +54,9 @@ class Passing:
         """Return the best nomination of a head, as `Nominator.nominate`."""
         if not self._claims.has_timed:
             return self._nominator.nominate(head, profile, pinned=pinned)
-        loose = self._loose(head)
+        loose = self._chosen.pop(head.uid, None)
+        if loose is None:
+            loose = self._loose(head)
         self._leave_to_end(head, loose)
         if loose:
             with self._claims.without(head.uid):
@@ -103,6 +110,8 @@ class Passing:
     def _leave_to_end(self, head: Head, loose: Collection[str]) -> None:
         """Let the head preempt no workload that ends for a claim that binds it: the claim would get the freed room."""
         binding = [claim for claim in self._claims.timed(besides=head.uid) if claim.uid not in loose]
+        if not binding:
+            return
         if ends := frozenset(uid for claim in binding for uid in claim.ends):
             self._nominator.findings.leave_to_end(head.uid, ends)
 

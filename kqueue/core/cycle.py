@@ -542,7 +542,9 @@ class _Cycle:
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
         if spec.reclaims is _FROM_ANYBODY and not anyway:
             return
-        for column, amount in added_quota(entry.head, entry.usage).items():
+        added = added_quota(entry.head, entry.usage)
+        has_quota = quota.has_room(node, added)
+        for column, amount in added.items():
             own = node.quota(column)
             used = node.usage.get(column, 0)
             if entry.level == 0:
@@ -551,6 +553,8 @@ class _Cycle:
                 amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
             # only free quota can be reserved: a larger charge would make later preemptors evict too much
             quota.add_usage(node, column, min(amount, max(0, quota.available(node, column))))
+        if not has_quota:
+            return  # hosts would be kept in vain, from all ClusterQueues, for as long as the entry is a head
         for flavor, found in entry.placement.items():
             charge_domains(flavor, added_pods(entry.head, found), self.snapshot.topologies)
 

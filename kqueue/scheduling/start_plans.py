@@ -10,15 +10,18 @@ time, so that a busy cluster is not searched after each end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
+from kqueue import model
+from kqueue.api import names
+from kqueue.core.backfill.ends import LEAVING, expected_end, lasting
 from kqueue.core.backfill.plans import LaterStart, LineRule, MoveCause, StartPlans
 from kqueue.core.backfill.refusals import Refusals
-from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, ExpectedEnd, earliest, holds
+from kqueue.core.backfill.search import RENEWED, ExpectedEnd, earliest, holds
 from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Admitted, Claim, Head
@@ -31,8 +34,6 @@ from kqueue.scheduling.waits import PendingReasons, Why
 
 _log = structlog.get_logger(__name__)
 
-_LEAVING = timedelta(seconds=60)
-"""A workload that is being evicted, or has reached its limit, is taken to end after this time."""
 _PER_TURN = 500
 """Workloads whose ends are read before the event loop gets a turn."""
 _NAMED = 5
@@ -50,6 +51,8 @@ class StartPlanner:
         self._refusals = Refusals(self._plans, context.settings.line_of)
         self._searched: dict[str, tuple[str, datetime]] = {}
         """By line: the workload of the last search, and its time."""
+        self._believed: dict[str, dict[str, datetime]] = {}
+        """By line: the times at which workloads were taken to end when the plan was made, by UID."""
 
     def decided(self, decision: Decision) -> None:
         """Follow a decision of the present cycle."""
@@ -87,7 +90,7 @@ class StartPlanner:
             return
         move = None
         if former is not None and former.at is not None and at > former.at:
-            late = [e.workload for e in endings if e.workload.uid in former.ends and e.at > former.at]
+            late = self._late(rule.name, former, former.at, endings, now)
             if not late and not is_due and holds(state, former):
                 return
             move = _move(former.at, at, late)
@@ -95,9 +98,20 @@ class StartPlanner:
             joined = {uid: one for uid, one in current.ends.items() if uid not in former.ends}
             found = replace(found, ends={**found.ends, **joined})
         self._told(head, self._plans.put(rule.name, found, move))
+        self._believed[rule.name] = {e.workload.uid: e.at for e in endings if e.workload.uid in found.ends}
         self._alarm.start_at(rule.name, head.queue, at)
         message = refusal.message + self._plans.told(head.uid)
         self._waits.report(head.key, newest, Why(refusal.reason, message, head.pod_sets))
+
+    def _late(
+        self, line: str, former: Claim, planned: datetime, endings: Iterable[ExpectedEnd], now: datetime
+    ) -> list[Admitted]:
+        """Return the workloads that run longer than a plan took them to: an end that is only estimated anew counts when
+        the old one has passed.
+        """
+        believed = self._believed.get(line, {})
+        there = [e for e in endings if e.workload.uid in former.ends and e.at > planned]
+        return [e.workload for e in there if believed.get(e.workload.uid, planned) <= now]
 
     def _told(self, head: Head, move: LaterStart | None) -> None:
         if move is None:
@@ -138,7 +152,7 @@ class StartPlanner:
         """
         over = self._overruns.over((end.workload for end in endings), now)
         begun = {one.uid for one in self._overruns.evict(former, over, now)} if former is not None else ()
-        ends = {one.uid: now + _LEAVING if one.uid in begun else now for one in over}
+        ends = {one.uid: now + LEAVING if one.uid in begun else now for one in over}
         return [replace(end, at=ends.get(end.workload.uid, end.at)) for end in endings] if ends else list(endings)
 
     async def _search(
@@ -156,15 +170,12 @@ class StartPlanner:
     def _end_of(self, holder: Admitted, now: datetime) -> datetime:
         """Return the time at which a workload with quota is taken to end, later than now."""
         obj = self._context.writer.newest(holder.key)
-        if holder.evicted or obj is None or obj.metadata.uid != holder.uid:
-            return now + _LEAVING
-        known = self._context.settings.run_time_of(obj)
-        since = holder.admitted_at or now
-        if known.promised is not None:
-            end = since + timedelta(seconds=known.promised)
-            return end if end > now else now + _LEAVING
-        guess = since + timedelta(seconds=known.p90) if known.p90 is not None else now
-        return guess if guess > now else now + UNKNOWN_END
+        if obj is None or obj.metadata.uid != holder.uid:
+            return now + LEAVING
+        if holder.evicted:
+            return lasting(model.since(obj, names.CONDITION_EVICTED) or now, LEAVING, now)
+        since = holder.admitted_at or holder.reserved_at
+        return expected_end(self._context.settings.run_time_of(obj), since, now)
 
 
 def _move(before: datetime, after: datetime, late: Sequence[Admitted]) -> LaterStart:

@@ -17,12 +17,17 @@ def ends_before(claim: Claim, head: Head, now: datetime) -> bool:
     return claim.at is not None and seconds is not None and now + timedelta(seconds=seconds) <= claim.at
 
 
+def place_of(head: Head) -> tuple[int, datetime]:
+    """Return the place of a workload in its line; a smaller one goes first."""
+    return -head.priority, head.timestamp
+
+
 def is_ahead(claim: Claim, head: Head) -> bool:
     """Whether a workload goes before the claim's workload: by a higher priority, or as the older one of two equals."""
     if claim.rank is None:
         return False
     priority, timestamp = claim.rank
-    return (-head.priority, head.timestamp) < (-priority, timestamp)
+    return place_of(head) < (-priority, timestamp)
 
 
 def is_open(claim: Claim, head: Head, now: datetime) -> bool:

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from cachetools import LRUCache
 
+from kqueue.core.backfill.binding import is_ahead
 from kqueue.core.backfill.mode import BackfillMode
 from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head
@@ -140,8 +141,7 @@ class StartPlans:
         claim = self._claims.get(line)
         if claim is None or claim.uid == head.uid or claim.rank is None:
             return True
-        priority, timestamp = claim.rank
-        return (-head.priority, head.timestamp) < (-priority, timestamp)
+        return is_ahead(claim, head)
 
     def put(self, line: str, claim: Claim, move: LaterStart | None = None) -> LaterStart | None:
         """Set the planned start of a line in place of its former one; `move`: it became later.

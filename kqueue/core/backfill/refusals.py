@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kqueue.core.backfill.binding import place_of
 from kqueue.core.backfill.plans import LineRule, StartPlans
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.workload import Head
 
 _REFUSED = frozenset({Outcome.NO_CANDIDATES, Outcome.PLANNED})
 
@@ -31,8 +33,16 @@ class Refusals:
                 self._plans.end(head.uid)
             case Wait() if decision.outcome in _REFUSED:
                 rule = self._line_of(head.queue)
-                if rule is not None and rule.name not in self._first and self._plans.is_first(rule.name, head):
+                if rule is not None and self._is_first(rule.name, head):
                     self._first[rule.name] = rule, decision
+
+    def _is_first(self, line: str, head: Head) -> bool:
+        """Whether a head is ahead of the workload with the line's planned start, and of those refused before.
+
+        Cycles try heads of other ClusterQueues by other rules than their place in line, such as whether they borrow.
+        """
+        known = self._first.get(line)
+        return self._plans.is_first(line, head) and (known is None or place_of(head) < place_of(known[1].head))
 
     def take(self) -> list[tuple[LineRule, Wait]]:
         """Return the refusals of workloads whose starts are to be planned, and forget them."""

@@ -22,8 +22,6 @@ from kqueue.core.preemption import Findings
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Claim, Head, Snapshot
 
-UNKNOWN_END = timedelta(days=7)
-"""A workload without a known run time is taken to end after this time, so that a start beside it has a time, too."""
 RENEWED = timedelta(seconds=5)
 """The least time between two searches for the same workload, unless its planned start is due."""
 _PER_STEP = 200

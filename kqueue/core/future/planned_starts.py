@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from kqueue.core.backfill.ends import UNKNOWN_RUN, lasting
 from kqueue.core.backfill.plans import StartPlans
 from kqueue.core.backfill.refusals import Refusals
-from kqueue.core.backfill.search import RENEWED, UNKNOWN_END, ExpectedEnd, earliest
+from kqueue.core.backfill.search import RENEWED, ExpectedEnd, earliest
 from kqueue.core.decision import Decision
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.future.world import FutureWorld
@@ -96,4 +97,5 @@ class FutureStarts:
 
 
 def _end(workload: Admitted, now: datetime, end_of: Mapping[str, datetime]) -> datetime:
-    return end_of.get(workload.uid, now + UNKNOWN_END)
+    """Return when a workload ends; without a known end as the scheduling loop takes it to."""
+    return end_of.get(workload.uid) or lasting(min(workload.admitted_at or now, now), UNKNOWN_RUN, now)

@@ -448,6 +448,29 @@ def test_hosts_are_kept_for_a_preemptor_too() -> None:
     assert decide(replace(hosts(), claims=(preempt.claim,)), make_head("p", pods=2, priority=5)) == {"p": "admitted"}
 
 
+@pytest.mark.parametrize(
+    ("used", "small"),
+    [
+        pytest.param(8, "admitted", id="it waits for quota"),
+        pytest.param(0, "Skipped", id="it has the quota and waits for hosts"),
+    ],
+)
+def test_hosts_are_kept_only_for_an_entry_that_has_quota(used: int, small: str) -> None:
+    """The older entry wants two hosts, of which one is taken; another ClusterQueue without a Cohort wants the other."""
+    running = runs("in-b", "b", 8, domains={"gpu": (DomainUsage(("b0-r0-h0",), {GPU: 8}, 1),)})
+    view = make_view((1, 1, 2))
+    view.capacity.charge(running.domains["gpu"])
+    roots = [leaf("a", nominal=16), leaf("b", nominal=99)]
+    specs = [make_queue("a"), make_queue("b")]
+    made = world(roots, [running, runs("in-a", "a", used)], specs, topologies={"gpu": view})
+    snapshot = replace(made, flavors={"gpu": Flavor(name="gpu", topology="dc")})
+    waits_first = make_head("waits", queue="a", pods=2, age=10)
+
+    decided = decide(snapshot, waits_first, make_head("small", queue="b", pods=1))
+
+    assert decided == {"waits": "NoCandidates", "small": small}
+
+
 # --- what is not searched ------------------------------------------------------------------------------------------
 
 

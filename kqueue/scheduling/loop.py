@@ -234,8 +234,16 @@ class SchedulingLoop:
         return end.success
 
     def _may_go_on(self, end: CycleEnd) -> bool:
-        """Whether another cycle may admit a workload without a further event."""
-        return end.stuck is None or self._repeated.is_new(end.stuck)
+        """Whether another cycle may admit a workload without a further event.
+
+        If not, the scans of its heads have ended: the next ones begin at the first flavor, which the next event may
+        have freed.
+        """
+        if end.stuck is None or self._repeated.is_new(end.stuck):
+            return True
+        for key, *_ in end.stuck:
+            self._parts.scans.forget(str(key))
+        return False
 
 
 def _make_waits(context: Context, turns: Turns) -> PendingReasons:

@@ -121,7 +121,7 @@ class StartPlans:
         if found is None or found[0].at is None:
             return ""
         if found[1].moves:
-            return "; its planned start became later, kqueue explain has the present one"
+            return "; its planned start became later"
         return f"; planned to start at {found[0].at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} at the latest"
 
     def all(self) -> dict[str, Claim]:

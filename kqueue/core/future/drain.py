@@ -107,11 +107,13 @@ class Drain:
         """`goes_on` is asked before each cycle; the drain stops when it says no."""
         self._question, self._quantile, self._goes_on = question, quantile, goes_on
         self._now0: datetime = question.state.rules.now
-        self._lines = Lines(question.lines, question.bounds.workloads)
         self._world = FutureWorld(question.state, [line.queue for line in question.lines])
+        self._lines = Lines(
+            question.lines, question.bounds.workloads, self._world.freed, self._world.scans_several_flavors
+        )
         self._running: dict[str, WorkloadRun] = dict(question.running)
         self._cache = PlanCache()
-        self._second, self._cycle = 0, 0
+        self._second = 0
         self._ends: list[tuple[int, str, int]] = []
         """Second, UID and the number of the start: an end of an earlier start does not count."""
         self._starts_of: dict[str, int] = {}
@@ -238,7 +240,6 @@ class Drain:
 
     def _one_cycle(self, heads: list[Head]) -> bool:
         """Plan these heads; return whether another cycle may have another result."""
-        self._cycle += 1
         goes_on, victims = False, list[Admitted]()
         for decision in list(self._planned(heads)):
             self._planned_starts.decided(decision)
@@ -315,7 +316,7 @@ class Drain:
                 heapq.heappush(self._wakes, (at, wait.head.queue, ""))
         if wait.outcome not in KEEPS_CLAIM and self._world.end_claim(wait.head.uid):
             self._lines.wake(self._world.trees[wait.head.queue])
-        return self._lines.refuse(wait, self._world.generation, self._cycle)
+        return self._lines.refuse(wait)
 
     def _end_early(self, victims: Iterable[Admitted]) -> None:
         """End preempted workloads at once, and put them back into their lines."""

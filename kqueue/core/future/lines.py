@@ -47,6 +47,14 @@ class _Shape:
     """The last try, if it concerned all of them."""
 
 
+class _First(NamedTuple):
+    """The first workload of a ClusterQueue."""
+
+    uid: str
+    shape: _Shape
+    is_strict: bool
+
+
 @dataclass(slots=True)
 class _Queue:
     """One ClusterQueue; `fronts` has a place for each active shape that is not behind the shape's first workload."""
@@ -71,8 +79,17 @@ class _Member:
 class Lines:
     """All waiting workloads.  Each is tried only after `activate`."""
 
-    def __init__(self, lines: Iterable[Line], most: int) -> None:
-        """Take the first `most` workloads, in turns from all lines."""
+    def __init__(
+        self, lines: Iterable[Line], most: int, freed: Callable[[str], int], several: Callable[[str], bool]
+    ) -> None:
+        """Take the first `most` workloads, in turns from all lines.
+
+        `freed` returns a number that rises with each release of quota in the tree of a ClusterQueue; `several` says
+        whether a ClusterQueue scans several flavors.
+        """
+        self._freed, self._several = freed, several
+        self._cycle = 0
+        """The number of cycles, also of those that were left out."""
         lines = list(lines)
         self._queues = {line.queue: _Queue(line.is_strict) for line in lines}
         self._members: dict[str, _Member] = {}
@@ -124,17 +141,35 @@ class Lines:
     # --- cycles
 
     def heads(self, may_start: MayStart) -> list[Head]:
-        """Return the first workload of each ClusterQueue; shapes that cannot start are parked without a try.
+        """Return the first workload of each ClusterQueue, as the next cycle has them; none: no workload can start.
 
-        The first one of a strict line is always tried: it keeps others from what it waits for.
+        A cycle in which no head can start is left out: its heads are parked, and the next ones have their turn.  Heads
+        that cannot start are tried beside one that can, because they keep others from what they wait for; those that
+        scan several flavors are always tried, because the next scan goes on where this one ends.
         """
-        firsts = [self._first(queue, may_start) for queue in self._queues.values()]
-        return [self._as_tried(self._members[uid]) for uid in firsts if uid is not None]
+        while True:
+            self._cycle += 1
+            firsts = [first for queue in self._queues.values() if (first := self._first(queue)) is not None]
+            if not any(self._may_start(first, may_start) for first in firsts):
+                tried = [first for first in firsts if self._several(self._members[first.uid].workload.head.queue)]
+                parked = [first for first in firsts if first not in tried and not first.is_strict]
+                for first in parked:
+                    first.shape.is_parked = True
+                if not tried and parked:
+                    continue
+                firsts = tried
+            for first in firsts:
+                first.shape.refusal = None
+            return [self._as_tried(self._members[first.uid]) for first in firsts]
 
-    def _first(self, queue: _Queue, may_start: MayStart) -> str | None:
+    def _may_start(self, first: _First, may_start: MayStart) -> bool:
+        return may_start(self._members[first.uid].workload.head, first.shape.refusal)
+
+    def _first(self, queue: _Queue) -> _First | None:
+        """Return the first workload of a ClusterQueue that is not parked; None: there is none."""
         preemptor = self._members.get(queue.preemptor)
-        if preemptor is not None and not queue.shapes[preemptor.shape].is_parked:
-            return queue.preemptor
+        if preemptor is not None and not (shape := queue.shapes[preemptor.shape]).is_parked:
+            return _First(queue.preemptor, shape, queue.is_strict)
         while queue.fronts:
             place, name = queue.fronts[0]
             shape = queue.shapes[name]
@@ -142,10 +177,7 @@ class Lines:
             if first is None:
                 heapq.heappop(queue.fronts)
             elif first.place == place:
-                if queue.is_strict or may_start(self._members[first.uid].workload.head, shape.refusal):
-                    shape.refusal = None
-                    return first.uid
-                shape.is_parked = True
+                return _First(first.uid, shape, queue.is_strict)
             else:
                 heapq.heapreplace(queue.fronts, _Front(first.place, name))
         return None
@@ -160,10 +192,19 @@ class Lines:
         member = self._members.get(entry.uid)
         return member is not None and member.place == entry.place and member.shape == name
 
-    @staticmethod
-    def _as_tried(member: _Member) -> Head:
+    def _as_tried(self, member: _Member) -> Head:
+        """Return a workload with the place at which its scan of flavors goes on."""
         head, memory = member.workload.head, member.memory
+        if memory is not None and memory.is_outdated(self._attempt(member)):
+            memory = member.memory = None
         return head if memory is None else replace(head, last_tried=memory.last_tried)
+
+    def _attempt(self, member: _Member) -> Attempt:
+        head = member.workload.head
+        generation, shape = self._freed(head.queue), member.workload.shape
+        return Attempt(
+            uid=head.uid, queue=head.queue, shape=shape, version="", generation=generation, cycle=self._cycle
+        )
 
     def next_head(self, name: str, without: Collection[str]) -> Head | None:
         """Return the first workload of a ClusterQueue besides those with these keys; None: there is none."""
@@ -186,17 +227,11 @@ class Lines:
         if not queue.is_strict:
             queue.preemptor = head.uid
 
-    def refuse(self, wait: Wait, generation: int, cycle: int) -> bool:
-        """Follow a try without success; return whether the next cycle may try something else.
-
-        `generation` rises with each release, `cycle` is the number of the cycle.
-        """
+    def refuse(self, wait: Wait) -> bool:
+        """Follow a try without success; return whether the next cycle may try something else."""
         member, queue = self._members[wait.head.uid], self._queues[wait.head.queue]
         before, uid = member.memory, wait.head.uid
-        attempt = Attempt(
-            uid=uid, queue=wait.head.queue, shape=member.shape, version="", generation=generation, cycle=cycle
-        )
-        member.memory = remembered(wait, attempt, before)
+        member.memory = remembered(wait, self._attempt(member), before)
         if wait.outcome is Outcome.DEFERRED:
             self.prefer(wait.head)
         if wait.has_more_flavors and not is_round(wait, before):

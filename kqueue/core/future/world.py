@@ -92,8 +92,8 @@ class FutureWorld:
         """Free quota by ClusterQueue, flavor and resource, until usage changes."""
         self._room: dict[tuple[str, Shape, str | None], int] = {}
         """The most pods by flavor, shape and required level, until usage changes."""
-        self.generation = 0
-        """Rises with each release."""
+        self._freed = Counter[int]()
+        """The number of releases by tree, as the identity of its root."""
 
     def snapshot(self, queues: Iterable[str], timed: Sequence[Claim] = ()) -> Snapshot:
         """Return a snapshot for a cycle over heads of these ClusterQueues; `timed` are the claims with a time."""
@@ -179,8 +179,17 @@ class FutureWorld:
         if of_queue is not None and of_queue.get(workload.key) is workload:
             self._admitted[workload.queue] = {key: one for key, one in of_queue.items() if one is not workload}
             self._count_held(workload.queue, workload, -1)
-        self.generation += 1
+        self._freed[id(self._live.nodes[workload.queue].root)] += 1
         self._changed()
+
+    def freed(self, queue: str) -> int:
+        """Return a number that rises with each release of quota in the tree of a ClusterQueue."""
+        return self._freed[id(self._live.nodes[queue].root)]
+
+    def scans_several_flavors(self, queue: str) -> bool:
+        """Whether a try of a workload of this ClusterQueue may go on at another flavor than the try before it."""
+        spec = self._live.queues.get(queue)
+        return spec is not None and spec.fungible and any(len(group.flavors) > 1 for group in spec.groups)
 
     def domains_of(self, pod_sets: Iterable[PodSetAssignment]) -> list[tuple[Path, int]]:
         """Return the domains above the hosts of these pod sets, with their pods."""

@@ -40,7 +40,7 @@ def _drained(question: StartQuestion) -> tuple[dict[str, object], int]:
         pytest.param(Preempts.NEVER, Preempts.ANY, id="reclaim"),
     ],
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_the_answer_is_the_same_with_fewer_tries(
     seed: int, own: Preempts, reclaims: Preempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

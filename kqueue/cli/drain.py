@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def drain(
     domain: _DOMAIN,
     topology: Annotated[str, typer.Option(help="Its Topology, where several have the domain.")] = "",
-    by: Annotated[str, typer.Option(metavar="TIME", help="When it is to be free: a time, or 2h from now.")] = "",
+    by: Annotated[str, typer.Option(metavar="TIME", help="When it is to be free: a time, or 2h or 3d from now.")] = "",
     until: Annotated[str, typer.Option(metavar="TIME", help="When others may use it again; 7 days without it.")] = "",
     queue: Annotated[
         str,
@@ -98,7 +98,7 @@ def _drain(
     from kqueue.cli.drain_page import print_drain
     from kqueue.cli.output import show
     from kqueue.clock import SystemClock
-    from kqueue.config.duration import parse_duration
+    from kqueue.config.duration import whole_seconds
     from kqueue.errors import ConfigError
     from kqueue.operations.drain import run as steps
     from kqueue.operations.drain.target import time_of
@@ -115,12 +115,12 @@ def _drain(
         cordons=cordons,
         moves=moves,
     )
-    limit = 0.0
+    limit = 0
     if timeout:
         try:
-            limit = parse_duration(timeout).total_seconds()
+            limit = whole_seconds(timeout)
         except ValueError as e:
-            raise ConfigError(f"--timeout {timeout}: {e}") from e
+            raise ConfigError(f"--timeout: {e}") from e
 
     def tell(state: steps.DrainState) -> None:
         if output is Output.TEXT:

@@ -5,7 +5,7 @@ Reservation ──► plan of moves ──► from its begin on: nodes without w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.reading import read_objects, state_of
 from kqueue.operations.drain.nodes import cordon, cordoned, uncordon
 from kqueue.operations.drain.survey import DrainSurvey, survey
-from kqueue.operations.drain.target import LASTS, DrainTarget, is_of, reservation_object, target_of
+from kqueue.operations.drain.target import LASTS, DrainTarget, drain_of, is_of, reservation_object, target_of
 from kqueue.operations.grants import RESERVATION_EDITOR, needs
 from kqueue.runtime.client import Client
 from kqueue.state.defrag.view import DefragState
@@ -109,6 +109,8 @@ async def drain(client: Client, wish: DrainWish, clock: Clock) -> DrainState:
         stored = await client.list_json(RESERVATIONS)
     found = next((obj for obj in stored if obj["metadata"]["name"] == target.name), None)
     others = [obj for obj in stored if obj is not found]
+    if wish.queue and wish.queue not in state.cache.quota.queues:
+        raise NotFoundError(f"--for: there is no ClusterQueue {wish.queue}; kqueue list clusterqueue has the names")
     if found is not None and not is_of(found, target):
         raise ConfigError(f"Reservation {target.name} exists, and is about another domain: delete it, and drain again")
     wanted = _wanted(target, found, wish, now)
@@ -119,12 +121,18 @@ async def drain(client: Client, wish: DrainWish, clock: Clock) -> DrainState:
     remarks = list(state.remarks)
     plan = await _plan(client, target, told, now, remarks, approves=wish.moves)
     marked: set[str] = set()
-    if wish.cordons and not wanted["spec"].get("clusterQueue") and (api_time(wanted["spec"]["from"]) or now) <= now:
-        try:
+    try:
+        if not wish.cordons:
+            pass
+        elif _cordons_at(reservation, now):
             await cordon(client, told.empty, target.name)
             marked = await cordoned(client, told.nodes)
-        except ForbiddenError as e:
-            remarks.append(f"nodes are not cordoned: {e}")
+        elif found is not None:
+            freed = await uncordon(client, target.name, _heir(state, target, others, now))
+            if freed:
+                remarks.append(f"uncordoned, because the drain asks for no cordons now: {', '.join(freed)}")
+    except ForbiddenError as e:
+        remarks.append(f"nodes are not cordoned: {e}")
     return DrainState(
         target=target,
         reservation=reservation,
@@ -148,7 +156,7 @@ async def wait(
     while True:
         found = await drain(client, wish, clock)
         now = clock.now()
-        present = (found.survey.workloads, found.cordoned, found.has_begun(now), found.plan)
+        present = (found.survey.fates, found.cordoned, found.has_begun(now), found.plan)
         if present != before:
             on_change(found)
             before, pause = present, _FIRST_LOOK
@@ -167,7 +175,9 @@ async def undo(client: Client, domain: str, topology: str, clock: Clock) -> tupl
     """
     state: DefragState = state_of(await read_objects(client), clock.now())
     target = target_of(state.cache, domain, topology)
-    nodes = await uncordon(client, target.name)
+    with needs(RESERVATION_EDITOR):
+        others = await client.list_json(RESERVATIONS)
+    nodes = await uncordon(client, target.name, _heir(state, target, others, state.now))
     with needs(RESERVATION_EDITOR):
         try:
             stored = await client.get_json(RESERVATIONS, target.name)
@@ -175,6 +185,30 @@ async def undo(client: Client, domain: str, topology: str, clock: Clock) -> tupl
         except NotFoundError:
             return target, nodes, False
     return target, nodes, True
+
+
+def _cordons_at(reservation: JSON, now: datetime) -> bool:
+    """Whether a drain cordons nodes at a time: it is for maintenance, has begun, and has not ended."""
+    spec = reservation.get("spec") or {}
+    begins, ends = api_time(spec.get("from")), api_time(spec.get("to"))
+    return begins is not None and ends is not None and begins <= now < ends and not spec.get("clusterQueue")
+
+
+def _heir(state: DefragState, target: DrainTarget, others: Iterable[JSON], now: datetime) -> Callable[[JSON], str]:
+    """Return a function from a node to the name of another drain that cordons it now; empty: there is none."""
+    found = [drain_of(other) for other in others if _cordons_at(other, now)]
+    drains = [one for one in found if one is not None and one != target]
+    topologies = state.cache.quota.topologies()
+
+    def heir(node: JSON) -> str:
+        labels = node["metadata"].get("labels") or {}
+        for one in drains:
+            path = tuple(labels.get(level, "") for level in topologies.get(one.topology, ()))
+            if path[: len(one.domain)] == one.domain:
+                return one.name
+        return ""
+
+    return heir
 
 
 def _wanted(target: DrainTarget, found: JSON | None, wish: DrainWish, now: datetime) -> JSON:

@@ -65,6 +65,11 @@ class DrainSurvey:
     problem: str = ""
 
     @property
+    def fates(self) -> frozenset[tuple[str, int, str]]:
+        """The workloads with their pods and fates, without what changes from second to second."""
+        return frozenset((one.occupant.key, one.occupant.pods, one.fate) for one in self.workloads)
+
+    @property
     def staying(self) -> list[DrainedWorkload]:
         """The workloads that neither end in time nor may move."""
         return [one for one in self.workloads if one.fate == "Stays"]

@@ -23,6 +23,7 @@ LASTS = timedelta(days=7)
 """How long a drain lasts that names no end."""
 _KEPT_SECONDS = 86_400
 """Seconds for which the Reservation of a drain is kept after its end."""
+_DAYS = re.compile(r"([0-9]{1,4})d")
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 200
 
@@ -68,7 +69,11 @@ def target_of(cache: Cache, text: str, topology: str) -> DrainTarget:
 def time_of(text: str, flag: str, now: datetime) -> datetime:
     """Return the time that a flag names: a time with its zone, or a duration from now.  Raises ConfigError."""
     try:
-        return now + parse_duration(text)
+        days = _DAYS.fullmatch(text)
+        span = timedelta(days=int(days[1])) if days is not None else parse_duration(text)
+        if span < timedelta(0):
+            raise ConfigError(f"{flag} {text}: must not be before now")
+        return now + span
     except (ValueError, OverflowError):
         pass
     try:
@@ -76,7 +81,9 @@ def time_of(text: str, flag: str, now: datetime) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise ConfigError(f"{flag} {text}: must be a time such as 2026-01-02T15:04:05Z, or a duration such as 2h30m")
+        raise ConfigError(
+            f"{flag} {text}: must be a time such as 2026-01-02T15:04:05Z, or a duration such as 2h30m or 3d"
+        )
     return moment.astimezone(UTC)
 
 
@@ -103,3 +110,10 @@ def is_of(obj: Mapping[str, Any], target: DrainTarget) -> bool:
     """Whether a Reservation is about this domain."""
     spec = obj.get("spec") or {}
     return (spec.get("topology"), tuple(spec.get("domain") or ())) == (target.topology, target.domain)
+
+
+def drain_of(obj: Mapping[str, Any]) -> DrainTarget | None:
+    """Return the domain of a Reservation that `kqueue drain` has made; None: another client has made it."""
+    spec = obj.get("spec") or {}
+    target = DrainTarget(topology=str(spec.get("topology")), domain=tuple(spec.get("domain") or ()))
+    return target if obj["metadata"]["name"] == target.name else None

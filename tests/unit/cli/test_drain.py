@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kqueue.controllers.resources import DEFRAGMENTATION_PLANS, NODES, RESERVATI
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.operations.defrag.reading import ClusterObjects, state_of
 from kqueue.operations.drain.nodes import cordon, uncordon
-from kqueue.operations.drain.run import DrainWish, wait
+from kqueue.operations.drain.run import DrainState, DrainWish, drain, undo, wait
 from kqueue.operations.drain.survey import survey
 from kqueue.operations.drain.target import DrainTarget, reservation_object, target_of, time_of
 from kqueue.runtime.client import Client
@@ -135,14 +135,14 @@ def test_names_of_different_domains_differ() -> None:
 
 @pytest.mark.parametrize(
     ("text", "minutes"),
-    [("2h30m", 150), ("2026-01-01T13:00:00Z", 60), ("2026-01-01T14:00:00+01:00", 60)],
+    [("2h30m", 150), ("3d", 4320), ("2026-01-01T13:00:00Z", 60), ("2026-01-01T14:00:00+01:00", 60)],
 )
 def test_a_time_is_a_moment_or_a_duration(text: str, minutes: int) -> None:
     assert time_of(text, "--by", NOW) == NOW + timedelta(minutes=minutes)
 
 
-@pytest.mark.parametrize("text", ["tomorrow", "2026-01-01T13:00:00", "13:00"])
-def test_a_time_without_a_zone_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["tomorrow", "2026-01-01T13:00:00", "13:00", "-1h", "1d2h", "99999d"])
+def test_a_time_without_a_zone_or_before_now_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--by"):
         time_of(text, "--by", NOW)
 
@@ -207,9 +207,15 @@ async def test_the_command(
     assert (await client.list_json(RESERVATIONS), await node(client, "b00")) == ([], (False, None))
     assert "There was no Reservation" in (await call("b", "--undo"))[1]
 
-    for words in (("b", "--undo", "--by", "1h"), ("b", "--by", "soon"), ("b", "--by", "2h", "--until", "1h")):
+    for words in (
+        ("b", "--undo", "--by", "1h"),
+        ("b", "--by", "soon"),
+        ("b", "--by", "2h", "--until", "1h"),
+        ("b", "--wait", "--timeout", "-1s"),
+    ):
         assert (await call(*words))[0] == 2
-    assert (await call("z"))[0] == 1
+    for words in (("z",), ("b", "--for", "nobody")):
+        assert (await call(*words))[0] == 1
     assert await client.list_json(RESERVATIONS) == []
 
 
@@ -222,3 +228,47 @@ async def test_a_drain_for_a_cluster_queue_cordons_no_node(client: Client) -> No
     assert (found.survey.workloads, told) == ((), [frozenset()])
     (stored,) = await client.list_json(RESERVATIONS)
     assert stored["spec"]["clusterQueue"] == "team"
+
+
+@pytest.mark.parametrize("then", [{"by": NOW + timedelta(hours=1)}, {"queue": "team"}], ids=["later", "for a queue"])
+async def test_a_drain_that_asks_for_no_cordons_any_more_takes_its_own_back(client: Client, then: JSON) -> None:
+    await write(client, replace(cluster(), workloads=[]))
+    await client.patch(NODES, "b01", {"spec": {"unschedulable": True}})
+    clock = FakeClock(NOW)
+    assert len((await drain(client, DrainWish(domain="b", by=NOW), clock)).cordoned) == 16
+    found = await drain(client, DrainWish(domain="b", cordons=False, **then), clock)
+    assert await node(client, "b00") == (True, B.name), "--no-cordon leaves nodes alone"
+    found = await drain(client, DrainWish(domain="b"), clock)
+    assert (found.cordoned, len(found.remarks)) == (frozenset(), 1)
+    assert (await node(client, "b00"), await node(client, "b01")) == ((False, None), (True, None))
+
+
+async def test_a_node_of_another_drain_stays_cordoned(client: Client) -> None:
+    """The rack is open again, and one of its hosts is not: its own drain goes on."""
+    await write(client, replace(cluster(), workloads=[]))
+    clock = FakeClock(NOW)
+    await drain(client, DrainWish(domain="b"), clock)
+    host = await drain(client, DrainWish(domain="b/b03"), clock)
+    assert len((await undo(client, "b", "", clock))[1]) == 15
+    assert (await node(client, "b02"), await node(client, "b03")) == ((False, None), (True, host.target.name))
+    assert (await undo(client, "b/b03", "", clock))[1] == ["b03"]
+    assert await node(client, "b03") == (False, None)
+
+
+async def test_a_wait_tells_changes_and_not_the_passing_of_time(client: Client) -> None:
+    """Why a workload stays has the seconds that it has run, which are no news."""
+
+    class Skipping(FakeClock):
+        """A clock that goes on at once when somebody sleeps."""
+
+        async def sleep(self, seconds: float) -> None:
+            sleeps.append(seconds)
+            await self.advance(seconds)
+
+    sleeps, told = list[float](), list[DrainState]()
+    await write(client, cluster())
+    clock = Skipping(datetime.now(UTC) - timedelta(minutes=55))
+    found = await wait(client, DrainWish(domain="b"), clock, limit=20.0, on_change=told.append)
+    assert "of at least 600 s" in found.survey.workloads[0].detail
+    assert found.survey.workloads[0].detail != told[0].survey.workloads[0].detail
+    assert (len(told), sleeps) == (1, [2.0, 3.0, 4.5, 6.75, 3.75]), "looks become rarer, too"

@@ -23,6 +23,8 @@ from kqueue.api.reservation_names import (
 
 EndSource = Literal["Promised", "Expected", "Learned", "Evicted", "Unknown"]
 Domain = Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(min_length=1, max_length=16), ATOMIC]
+_LONGEST_PATHS = 2_200
+"""Characters of two paths with 16 values of 63 each, and of the number of the others."""
 _LONGEST = timedelta(days=LONGEST_RESERVATION_DAYS)
 
 
@@ -119,6 +121,8 @@ class ReservationStatus(ApiModel):
     """Generation of the spec that the status is about."""
     domains: Annotated[tuple[ReservedDomain, ...], Field(max_length=MOST_DOMAINS), ATOMIC] = ()
     """Reserved domains.  kqueue chooses them once where the spec has level and count."""
+    domain_paths: Annotated[str, Field(max_length=_LONGEST_PATHS)] = ""
+    """Paths of the first two domains, as `kqueue drain` takes them, and the number of the others."""
     workloads: Count | None = None
     """Number of workloads of other ClusterQueues that run there."""
     late_workloads: Count | None = None
@@ -141,7 +145,7 @@ class DomainReservation(Resource):
         kind=RESERVATION_KIND,
         plural="reservations",
         columns=(
-            Column(name="Domains", path=".status.domains[*].path", description="Reserved domains"),
+            Column(name="Domains", path=".status.domainPaths", description="Reserved domains"),
             Column(name="From", path=".spec.from", description="Begin of the reservation"),
             Column(name="To", path=".spec.to", description="End of the reservation"),
             Column(name="Queue", path=".spec.clusterQueue", description="ClusterQueue for which the domains are"),

@@ -6,7 +6,7 @@ changes them, except the choice of domains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +44,8 @@ _GATHERED = 1.0
 _LONGEST = 60.0
 """Seconds after which a reservation is looked at again at the latest, because workloads may end later than known."""
 _MESSAGE_BYTES = 1024
+_SHOWN = 2
+"""Domains that `kubectl get` shows."""
 
 
 class ReservationReconciler:
@@ -154,11 +156,18 @@ def status_of(obj: DomainReservation, seen: ReservationSeen, at: str) -> JSON:
     return {
         "observedGeneration": obj.metadata.generation,
         "domains": [{"path": list(path), "hosts": hosts} for path, hosts in kept],
+        "domainPaths": _paths([path for path, _hosts in kept]),
         "workloads": len(seen.occupants),
         "lateWorkloads": seen.late,
         "running": [_running(one, obj) for one in seen.occupants[:MOST_LISTED]],
         "conditions": list(conditions.values()),
     }
+
+
+def _paths(paths: Sequence[Sequence[str]]) -> str:
+    """Return domains as a column of `kubectl get` shows them: two of them, and the number of the others."""
+    shown = ", ".join("/".join(path) for path in paths[:_SHOWN])
+    return shown + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
 
 
 def _running(one: DomainOccupant, obj: DomainReservation) -> JSON:

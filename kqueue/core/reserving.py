@@ -192,7 +192,9 @@ def verdicts(
         )
     late = sum(one.is_late(time.begins) for one in occupants)
     running = _running(len(occupants), late)
-    planned = f"{hosts} hosts are reserved for " + (f"ClusterQueue {queue}" if queue else "maintenance")
+    planned = f"{'1 host is' if hosts == 1 else f'{hosts} hosts are'} reserved for " + (
+        f"ClusterQueue {queue}" if queue else "maintenance"
+    )
     return (
         ReservationVerdict(
             kind="Planned", holds=True, reason="Planned", message=planned + (f"; {remark}" if remark else "")
@@ -207,7 +209,9 @@ def _running(count: int, late: int) -> str:
     some = "1 workload runs there" if count == 1 else f"{count} workloads run there"
     if not late:
         return f"{some}, and all of them are known to end before the reservation begins"
-    return f"{some}, {late} of which are not known to end before the reservation begins"
+    if count == 1:
+        return f"{some}, and it is not known to end before the reservation begins"
+    return f"{some}, and {late} of them may not end before the reservation begins"
 
 
 def _draining(stage: ReservationStage, occupants: Sequence[DomainOccupant], running: str) -> ReservationVerdict:

@@ -309,7 +309,7 @@ class Reservations:
                 hosts=sum(counts.values()),
                 queue=kept.queue,
                 occupants=occupants,
-                remark=kept.remark,
+                remark=kept.remark or self._missing_queue(kept.queue),
             ),
             must_choose=kept.refusal is not None and kept.refusal.problem is ReservationProblem.NOT_CHOSEN,
             next_change=kept.time.next_change(now),
@@ -351,6 +351,12 @@ class Reservations:
         is_promise = promised is not None and elapsed + left >= promised
         source = EndSource.PROMISED if is_promise else EndSource(str(run_time.source))
         return moment_after(since, timedelta(seconds=elapsed + left)), source
+
+    def _missing_queue(self, name: str) -> str:
+        """Return a remark about a ClusterQueue that does not exist; empty: it does, or none is named."""
+        if not name or name in self._cache.quota.queues:
+            return ""
+        return f"ClusterQueue {name} does not exist, so nothing starts there: create it, or change spec.clusterQueue"
 
     # --- the choice of domains
 

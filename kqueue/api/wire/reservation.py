@@ -47,6 +47,7 @@ class ReservationStatus(Struct, frozen=True, kw_only=True):
 
     observed_generation: int | None = None
     domains: tuple[ReservedDomain, ...] = ()
+    domain_paths: str = ""
     workloads: int | None = None
     late_workloads: int | None = None
     running: tuple[RunningThere, ...] = ()

@@ -13,13 +13,15 @@ from kqueue.api.reservation import DomainReservation as Model
 from kqueue.api.reservation_names import MOST_LISTED
 from kqueue.api.wire.reservation import DomainReservation
 from kqueue.clock import FakeClock, utc_text
-from kqueue.controllers.reservations import ReservationReconciler
+from kqueue.controllers.reservations import ReservationReconciler, status_of
 from kqueue.controllers.resources import RESERVATIONS
 from kqueue.core.future.run_time import NOT_KNOWN
+from kqueue.core.reserving import ReservationStage
 from kqueue.operations.defrag.reading import state_of
+from kqueue.operations.drain.target import DrainTarget, reservation_object
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state.reservations import Reservations
+from kqueue.state.reservations import Reservations, ReservationSeen
 from tests.unit.cli.defrag_cluster import NOW, cluster, workload
 from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 
@@ -86,7 +88,7 @@ async def test_the_status_has_domains_conditions_and_the_workloads_there() -> No
     world.create()
     assert await world.look() == 60.0
     status = world.status()
-    assert status["domains"] == [{"path": ["b"], "hosts": 16}]
+    assert (status["domains"], status["domainPaths"]) == ([{"path": ["b"], "hosts": 16}], "b")
     assert (status["workloads"], status["lateWorkloads"], status["observedGeneration"]) == (1, 1, 1)
     assert status["running"] == [{"workload": "team-b/u", "pods": 10, "source": "Unknown", "late": True}]
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
@@ -211,3 +213,22 @@ async def test_the_list_of_workloads_is_bounded() -> None:
     obj = world.client.object(RESERVATIONS, "r")
     assert obj is not None
     Model.read(obj)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, ""), (1, "x/r0"), (2, "x/r0, x/r1"), (3, "x/r0, x/r1 and 1 more"), (64, "x/r0, x/r1 and 62 more")],
+)
+def test_kubectl_shows_the_first_domains_as_paths(count: int, shown: str) -> None:
+    written = reservation_object(DrainTarget(topology="dc", domain=("b",)), NOW, NOW + timedelta(hours=1), "")
+    obj = msgspec.convert(written, DomainReservation, strict=False)
+    seen = ReservationSeen(
+        stage=ReservationStage.DRAINING,
+        domains=tuple((("x", f"r{number}"), 1) for number in range(count)),
+        occupants=(),
+        late=0,
+        verdicts=(),
+        must_choose=False,
+        next_change=None,
+    )
+    assert status_of(obj, seen, "2026-01-01T00:00:00Z")["domainPaths"] == shown

@@ -162,4 +162,4 @@ def test_the_number_of_late_workloads_is_told() -> None:
         reserved(), NOW, refusal=None, hosts=4, queue="", occupants=(occupant("w"), occupant("v", 50)), remark="r"
     )
     assert found[0].message == "4 hosts are reserved for maintenance; r"
-    assert found[1].message == ("2 workloads run there, 1 of which are not known to end before the reservation begins")
+    assert found[1].message == ("2 workloads run there, and 1 of them may not end before the reservation begins")

@@ -365,6 +365,12 @@ def test_workloads_of_its_own_cluster_queue_need_not_end() -> None:
     assert (seen.occupants, seen.stage) == ((), ReservationStage.DRAINING)
 
 
+@pytest.mark.parametrize(("queue", "is_told"), [("team", False), ("nobody", True)])
+def test_a_cluster_queue_that_does_not_exist_is_told(queue: str, is_told: bool) -> None:
+    holds, _, message = World().have(reservation(clusterQueue=queue)).condition("Planned")
+    assert (holds, "ClusterQueue nobody does not exist" in message) == (True, is_told)
+
+
 def test_late_workloads_come_first() -> None:
     world = World(v1=promised(3700)).have(reservation(domain=["a"]))
     seen = world.reservations.seen("r")

@@ -28,6 +28,8 @@ MOST_FLAVORS = 256
 MOST_RESOURCES = 256
 MOST_ENTRIES = 512
 MOST_CONCURRENT_FLAVORS = 16
+_MOST_NAMED = 5
+"""Names that a message quotes."""
 
 Object = Mapping[str, Any]
 
@@ -57,6 +59,7 @@ def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeature
     found += _check_problems(spec, mapping(old, "spec") if old is not None else None, switches)
     found += _concurrency_problems(spec, switches)
     found += _annotation_problems(obj, old)
+    found += _unlisted_problems(obj, old)
     policy = "concurrentAdmissionPolicy"
     if old is not None and not same(mapping(old, "spec").get(policy), spec.get(policy)):
         found.append(FieldError(f"spec.{policy}", "cannot change; create another ClusterQueue instead"))
@@ -89,6 +92,47 @@ def _annotation_problems(
                 parse(notes[key])
             except ValueError as e:
                 yield FieldError(f"metadata.annotations[{key}]", str(e))
+
+
+def _unlisted_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
+    """Yield new names in annotations that are not in resource groups: such a share stops the ClusterQueue, and such a
+    budget limits nothing.
+    """
+    before = _unlisted(old) if old is not None else {}
+    for key, found in _unlisted(obj).items():
+        if found - before.get(key, frozenset()):
+            wrong = ", ".join(sorted(found)[:_MOST_NAMED])
+            yield FieldError(
+                f"metadata.annotations[{key}]",
+                f"{wrong} is not in spec.resourceGroups; add it there, or remove its entry",
+            )
+
+
+def _unlisted(obj: Object) -> dict[str, frozenset[str]]:
+    """Return by annotation the flavors with resources, or the resources, that no resource group has."""
+    notes = annotations_of(obj)
+    groups = list(objects(mapping(obj, "spec"), "resourceGroups"))
+    resources = {str(resource) for group in groups for resource in sequence(group, "coveredResources")}
+    columns = {
+        f"{text(flavor, 'name')}/{text(quota, 'name')}"
+        for group in groups
+        for flavor in objects(group, "flavors")
+        for quota in objects(flavor, "resources")
+    }
+    try:
+        shares = {
+            f"{one.flavor}/{one.resource}" for one in parse_shares(notes.get(quota_names.QUOTA_SHARES_ANNOTATION, ""))
+        }
+    except ValueError:
+        shares = set()
+    try:
+        budgets = {one.resource for one in parse_budgets(notes.get(quota_names.BUDGETS_ANNOTATION, ""))}
+    except ValueError:
+        budgets = set()
+    return {
+        quota_names.QUOTA_SHARES_ANNOTATION: frozenset(shares - columns),
+        quota_names.BUDGETS_ANNOTATION: frozenset(budgets - resources),
+    }
 
 
 def cohort_problems(obj: Object) -> list[FieldError]:

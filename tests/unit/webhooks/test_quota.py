@@ -286,7 +286,35 @@ def test_right_annotations_are_taken() -> None:
     right = {"minimum-runtime": "10m", "longest-minimum-runtime": "1h", "most-lost-pod-seconds": "360000"}
     right |= {"quota-from-capacity": "h100/cpu=50%", "budgets": "a:cpu=1h/day"}
     notes = {f"kqueue.dev/{key}": value for key, value in right.items()}
-    assert quota.cluster_queue_problems({"metadata": {"annotations": notes}, "spec": {}}, None, ON) == []
+    assert quota.cluster_queue_problems({"metadata": {"annotations": notes}, "spec": OF_H100}, None, ON) == []
+
+
+OF_H100 = {
+    "resourceGroups": [
+        {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "1"}]}],
+        }
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("quota-from-capacity", "h100/cpu=50%, a100/cpu=50%", "a100/cpu"),
+        ("quota-from-capacity", "h100/cpu=50%, h100/memory=50%", "h100/memory"),
+        ("budgets", "cpu=1h/day, team-a:nvidia.com/gp=1h/day", "nvidia.com/gp"),
+    ],
+)
+def test_annotations_about_what_no_resource_group_has_are_refused(key: str, value: str, named: str) -> None:
+    """Also when the group goes away under the annotation; a mistake of before keeps no other change out."""
+    obj = {"metadata": {"annotations": {f"kqueue.dev/{key}": value}}, "spec": OF_H100}
+    (problem,) = quota.cluster_queue_problems(obj, None, ON)
+    assert problem.path == f"metadata.annotations[kqueue.dev/{key}]"
+    assert problem.problem.startswith(f"{named} is not in spec.resourceGroups;")
+    assert quota.cluster_queue_problems(obj, obj, ON) == []
+    assert len(quota.cluster_queue_problems({**obj, "spec": {}}, obj, ON)) == 1
 
 
 def test_the_concurrent_admission_policy_is_for_ever() -> None:

@@ -75,9 +75,16 @@ class Account:
 
 
 def hours_text(amount: int, resource: str) -> str:
-    """Return an amount in hours of the resource, rounded down to whole ones, to thousandths below one hour of cpu."""
+    """Return an amount in hours of the resource, rounded down to whole ones; below 100 hours to hundredths, and below
+    one hour of cpu to thousandths.
+    """
+    one = 1000 if resource == CPU else 1
     hours = amount // HOUR_MS
-    return format_quantity(hours - hours % 1000 if resource == CPU and hours >= 1000 else hours, resource)
+    if resource == CPU and hours < one:
+        return format_quantity(hours, resource)
+    whole = hours - hours % one
+    parts = (amount - whole * HOUR_MS) * 100 // (HOUR_MS * one) if hours < 100 * one else 0
+    return format_quantity(whole, resource) + (f".{parts:02}".rstrip("0") if parts else "")
 
 
 class Budgets:

@@ -219,7 +219,7 @@ async def test_budgets_are_shown_with_what_is_left() -> None:
         "resource": "cpu",
         "period": "day",
         "hours": "10",
-        "leftHours": "3",
+        "leftHours": "3.99",
         "renewsAt": "2026-01-02T00:00:00Z",
-        "message": "3 of 10 h of cpu are left until 2026-01-02T00:00:00Z",
+        "message": "3.99 of 10 h of cpu are left until 2026-01-02T00:00:00Z",
     }

@@ -236,7 +236,10 @@ def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
 
 def _domain(domain: JSON) -> Iterator[PageLine]:
     short = domain.get("short")
-    lacking = f"; short of {short['resource']}: asked {short['asked']}, free {short['free']}" if short else ""
+    lacking = ""
+    if short:
+        what = "places for pods, in use or reserved" if short["resource"] == "pods" else short["resource"]
+        lacking = f"; short of {what}: asked {short['asked']}, free {short['free']}"
     yield PageLine(f"{'/'.join(domain['domain'])}: room for {domain['fit']}{lacking}", 3)
     yield from _held(domain.get("heldBy"), 4)
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from kqueue.core.mention import MayName, Mention, mentioned, no_reader
 from kqueue.core.quantity import format_quantity
 from kqueue.core.request_faults import request_fault
+from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import Misfit, MisfitCode, Shortage
 from kqueue.core.value import value
 
@@ -329,7 +330,8 @@ def _remedy(b: Blocker) -> str:
 
 def _short_of(short: Shortage) -> str:
     asked, free = (format_quantity(n, short.resource) for n in (short.asked, short.free))
-    text = f"short of {short.resource}: asked {asked}, free {free}"
+    what = "places for pods, in use or reserved" if short.resource == PODS else short.resource
+    text = f"short of {what}: asked {asked}, free {free}"
     return f"{text}, held by other workloads {format_quantity(short.held, short.resource)}" if short.held else text
 
 
@@ -371,6 +373,8 @@ def _no_node(b: Blocker, misfit: Misfit) -> str:
         return f"required node affinity matches none of the {nodes}{more}"
     if misfit.one_pod is not None:
         one = misfit.one_pod
+        if one.resource == PODS and not b.never:
+            return f"none of the {nodes} has a place for another pod (in use or reserved){more}"
         asked, most = (format_quantity(n, one.resource) for n in (one.asked, one.free))
         if not b.never:
             return f"one pod asks for {asked} {one.resource}, the most free on a node is {most}"
@@ -415,8 +419,13 @@ def exclusions(misfit: Misfit) -> str:
         counts["another pod of the workload (host port or anti-affinity)"] = excluded.others
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
     counts.update(sorted(excluded.refused.items()))
-    counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
+    counts.update({_too_little(resource): n for resource, n in sorted(excluded.resources.items())})
     return ", ".join(f"{count} by {cause}" for cause, count in counts.items())
+
+
+def _too_little(resource: str) -> str:
+    """Return why a node cannot run one pod; a Reservation of a whole host takes its places for pods."""
+    return "having no place for another pod (in use or reserved)" if resource == PODS else f"too little {resource}"
 
 
 def _amount(value: int, resource: str) -> str:

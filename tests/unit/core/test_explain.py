@@ -158,14 +158,14 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
     """The whole sentence, as a person reads it."""
     shortage = Shortage(GPU, 72, 64)
     excluded = Exclusions(
-        node_selector=3, affinity=2, taints={"b:NoSchedule": 1, "a=x:NoExecute": 4}, resources={GPU: 5}
+        node_selector=3, affinity=2, taints={"b:NoSchedule": 1, "a=x:NoExecute": 4}, resources={GPU: 5, "pods": 2}
     )
 
     assert of_misfit(make_misfit(shortage=shortage, excluded=excluded)) == (
         "pod set main: 9 pods do not fit in one domain of level rack (topology dc, flavor spot): the best, b1/r2, has "
         "room for 8; short of nvidia.com/gpu: asked 72, free 64; of 64 nodes these cannot hold one pod: 3 by node "
         "selector, 2 by node affinity, 4 by taint a=x:NoExecute, 1 by taint b:NoSchedule, "
-        "5 by too little nvidia.com/gpu"
+        "5 by too little nvidia.com/gpu, 2 by having no place for another pod (in use or reserved)"
     )
 
 
@@ -375,6 +375,12 @@ ONE_TOO_LARGE = no_leaf({"resources": {GPU: 18}}, one_pod=Shortage(GPU, 9, 8))
             [of_topology(ONE_TOO_LARGE)],
             "Quota is there; no room in the topology: one pod asks for 9 nvidia.com/gpu, the most free on a node is 8",
             id="no-node-has-room-for-one-pod-now",
+        ),
+        pytest.param(
+            [of_topology(no_leaf({"resources": {"pods": 18}}, one_pod=Shortage("pods", 1, 0)))],
+            "Quota is there; no room in the topology: none of the 18 usable nodes of flavor spot has a place for another "
+            "pod (in use or reserved)",
+            id="hosts-that-are-reserved-whole",
         ),
         pytest.param(
             [of_topology(no_leaf({"node_selector": 18}, selector="zone=a,arch=arm64"), never=True)],

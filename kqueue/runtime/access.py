@@ -52,6 +52,8 @@ class Access:
     proxy: str | None = None
     namespace: str = ""
     """Empty where none is named."""
+    acts_as: tuple[tuple[str, str], ...] = ()
+    """Headers that name the user to impersonate; empty: none."""
 
     @property
     def trust(self) -> tuple[object, ...]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from kqueue.clock import Clock, SystemClock
@@ -44,6 +44,9 @@ class ClusterAccess:
     """Headers of every request: the user to impersonate."""
 
 
+_USER, _GROUP = "Impersonate-User", "Impersonate-Group"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
     """Flags that override the kubeconfig; empty fields leave its value."""
@@ -61,11 +64,16 @@ class Overrides:
     act_as_groups: tuple[str, ...] = ()
     """Groups to act as; they need a user."""
 
-    @property
-    def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers that name the user to impersonate."""
-        user = [("Impersonate-User", self.act_as)] if self.act_as else []
-        return (*user, *(("Impersonate-Group", group) for group in self.act_as_groups))
+    def headers_over(self, found: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Return the headers that name the user to impersonate; `found` are those of the kubeconfig.
+
+        Another user replaces all of them, and groups replace groups.
+        """
+        kept = () if self.act_as else found
+        if self.act_as_groups:
+            kept = tuple(one for one in kept if one[0] != _GROUP)
+        user = [(_USER, self.act_as)] if self.act_as else []
+        return (*user, *kept, *((_GROUP, group) for group in self.act_as_groups))
 
 
 _AS_IT_IS = Overrides()
@@ -105,7 +113,7 @@ async def _cluster(source: _Source, overrides: Overrides) -> ClusterAccess:
         tls_server_name=access.tls_server_name,
         proxy=access.proxy or from_environment,
         namespace=access.namespace or "default",
-        headers=overrides.headers,
+        headers=overrides.headers_over(access.acts_as),
     )
 
 
@@ -233,7 +241,30 @@ async def access_of(chosen: SelectedEntries, server: str = "") -> Access:
         tls_server_name=cluster.text("tls-server-name") or None,
         proxy=cluster.text("proxy-url") or None,
         namespace=chosen.namespace,
+        acts_as=tuple(_acts_as(user)),
     )
+
+
+def _acts_as(user: KubeconfigEntry) -> Iterator[tuple[str, str]]:
+    """Yield the headers for the fields `as`, `as-uid`, `as-groups` and `as-user-extra` of a user.
+
+    Requests without them would have the rights of the user itself, which are larger in general.
+    """
+    found = [(_USER, user.text("as")), ("Impersonate-Uid", user.text("as-uid"))]
+    found += [(_GROUP, group) for group in user.texts("as-groups")]
+    extra = user.fields.get("as-user-extra") or {}
+    if not isinstance(extra, Mapping):
+        raise ConfigError(f"{user.what}: as-user-extra must have a list of texts for each key")
+    of_extra = KubeconfigEntry(f"{user.what}: as-user-extra", extra)
+    for key in extra:
+        found += [(f"Impersonate-Extra-{quote(str(key), safe='')}", value) for value in of_extra.texts(key)]
+    found = [(header, value) for header, value in found if value]
+    if found and found[0][0] != _USER:
+        raise ConfigError(f"{user.what}: as-uid, as-groups and as-user-extra need a user: add as")
+    for header, value in found:
+        if not value.isprintable():
+            raise ConfigError(f"{user.what}: the value for {header} has characters that no header may have")
+        yield header, value
 
 
 def _identity(user: KubeconfigEntry, *, over_tls: bool) -> Identity:

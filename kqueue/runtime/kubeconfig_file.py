@@ -36,6 +36,15 @@ class KubeconfigEntry:
             raise ConfigError(f"{self.what}: {key} must be a text; put it in quotes")
         return str(value)
 
+    def texts(self, key: str) -> list[str]:
+        """Return a field with a list of texts; empty when missing.  Raises ConfigError for other values."""
+        value = self.fields.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ConfigError(f"{self.what}: {key} must be a list of texts; put them in quotes")
+        return list(value)
+
     def flag(self, key: str) -> bool:
         """Return a boolean field; False when missing.  Raises ConfigError for other values."""
         value = self.fields.get(key)

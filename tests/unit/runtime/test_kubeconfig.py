@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,37 @@ async def test_every_request_says_whom_to_act_as(server: FakeServer, tmp_path: P
 
     headers = server.headers[-1]
     assert (headers.getall("Impersonate-User"), headers.getall("Impersonate-Group")) == (["jane"], ["a", "b"])
+
+
+AS_BOB = {"as": "bob", "as-uid": "7", "as-groups": ["g", "h"], "as-user-extra": {"team/name": ["x"]}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "want"),
+    [
+        pytest.param(
+            {},
+            {"User": ["bob"], "Uid": ["7"], "Group": ["g", "h"], "Extra-team%2Fname": ["x"]},
+            id="as-the-kubeconfig-says",
+        ),
+        pytest.param({"act_as": "jane"}, {"User": ["jane"]}, id="another-user-replaces-all"),
+        pytest.param(
+            {"act_as_groups": ("k",)},
+            {"User": ["bob"], "Uid": ["7"], "Group": ["k"], "Extra-team%2Fname": ["x"]},
+            id="other-groups-replace-groups",
+        ),
+    ],
+)
+async def test_a_kubeconfig_may_name_whom_to_act_as(
+    overrides: dict[str, Any], want: dict[str, list[str]], server: FakeServer, tmp_path: Path
+) -> None:
+    """Without it requests would have the larger rights of the user itself."""
+    path = tmp_path / "config"
+    path.write_text(TEXT.replace("{token: of-u}", json.dumps({"token": "of-u", **AS_BOB})))
+
+    async with client_of(await find_cluster(path, None, Overrides(server=server.url, **overrides))) as client:
+        await client.version()
+
+    sent = server.headers[-1]
+    names = {name for name in sent if name.lower().startswith("impersonate-")}
+    assert {name.removeprefix("Impersonate-"): sent.getall(name) for name in names} == want

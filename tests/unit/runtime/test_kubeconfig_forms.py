@@ -204,6 +204,10 @@ async def test_several_files_are_merged_as_kubectl_merges_them(tmp_path: Path, m
             "no user 'v': check context 'x'", id="context-with-an-unknown-user",
         ),
         pytest.param(document({"exec": {"command": "x"}}), "user 'u': ", id="plugin-without-a-version"),
+        pytest.param(document({"as-groups": ["g"]}), "user 'u': as-uid, as-groups and .* need a user", id="groups-alone"),
+        pytest.param(document({"as": "a", "as-groups": "g"}), "as-groups must be a list of texts", id="groups-as-text"),
+        pytest.param(document({"as": "a", "as-user-extra": ["x"]}), "as-user-extra must have a list", id="extra-list"),
+        pytest.param(document({"as": "a\nb"}), "Impersonate-User has characters", id="a-line-break-in-a-header"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_read_is_named_and_no_secret_is_shown(

@@ -52,7 +52,8 @@ def print_drain(state: DrainState, now: datetime, *, cordons: bool) -> None:
 def _advice(state: DrainState, now: datetime, *, cordons: bool) -> Iterator[str]:
     told = state.survey
     if state.plan:
-        yield f"Moves: kqueue defrag show {state.plan}; kqueue defrag approve {state.plan} begins them"
+        then = f"kqueue defrag approve {state.plan} begins them" if state.proposed else "they are approved"
+        yield f"Moves: kqueue defrag show {state.plan}; {then}"
     if told.staying:
         yield (
             f"{_count(len(told.staying), 'workload')} may run on: wait, have a user allow moves "

@@ -56,6 +56,7 @@ class DrainState:
     Args:
         reservation: the Reservation as it is stored.
         plan: the name of the open DefragmentationPlan for the domain; empty: there is none.
+        proposed: whether that plan waits for an approval.
         cordoned: the nodes of the domain that are cordoned.
         remarks: what could not be done, and the remedy.
     """
@@ -64,6 +65,7 @@ class DrainState:
     reservation: JSON
     survey: DrainSurvey
     plan: str = ""
+    proposed: bool = False
     cordoned: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
@@ -119,7 +121,7 @@ async def drain(client: Client, wish: DrainWish, clock: Clock) -> DrainState:
         raise ConfigError(f"{target} cannot be reserved: {told.problem}")
     reservation = await _reserve(client, found, wanted)
     remarks = list(state.remarks)
-    plan = await _plan(client, target, told, now, remarks, approves=wish.moves)
+    plan, proposed = await _plan(client, target, told, now, remarks, approves=wish.moves)
     marked: set[str] = set()
     try:
         if not wish.cordons:
@@ -138,6 +140,7 @@ async def drain(client: Client, wish: DrainWish, clock: Clock) -> DrainState:
         reservation=reservation,
         survey=told,
         plan=plan,
+        proposed=proposed,
         cordoned=frozenset(marked),
         remarks=tuple(dict.fromkeys(remarks)),
     )
@@ -240,8 +243,11 @@ async def _reserve(client: Client, found: JSON | None, wanted: JSON) -> JSON:
 
 async def _plan(
     client: Client, target: DrainTarget, told: DrainSurvey, now: datetime, remarks: list[str], *, approves: bool
-) -> str:
-    """Store the plan of moves, unless an open one for the domain exists; return its name, empty: there is none."""
+) -> tuple[str, bool]:
+    """Store the plan of moves, unless an open one for the domain exists.
+
+    Returns its name (empty: there is none), and whether it waits for an approval.
+    """
     try:
         existing = await storing.plans(client)
         mine = [one for one in existing if tuple((one.get("status") or {}).get("domain") or ()) == target.domain]
@@ -251,11 +257,12 @@ async def _plan(
         elif told.plan is not None:
             plan = await storing.save(client, told.plan)
         else:
-            return ""
+            return "", False
         name = str(plan["metadata"]["name"])
-        if approves and storing.phase_of(plan, now) == "Proposed":
+        proposed = storing.phase_of(plan, now) == "Proposed"
+        if approves and proposed:
             await storing.approve(client, name, "", now)
-        return name
+        return name, proposed and not approves
     except KqueueError as e:
         remarks.append(f"no plan of moves is stored: {e}")
-        return ""
+        return "", False

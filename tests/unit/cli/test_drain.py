@@ -185,7 +185,8 @@ async def test_the_command(
     assert "No node is cordoned before" in text
     (plan,) = await client.list_json(DEFRAGMENTATION_PLANS)
     assert (plan["status"]["domain"], plan["status"]["phase"]) == (["b"], "Proposed")
-    assert plan["metadata"]["name"] in text
+    assert f"kqueue defrag approve {plan['metadata']['name']} begins them" in text
+    assert f"kqueue defrag show {plan['metadata']['name']}; they are approved" in (await call("b", "--move"))[1]
 
     code, text = await call("b", "--by", "0", "-o", "json")
     told = json.loads(text)

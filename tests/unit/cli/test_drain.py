@@ -215,8 +215,8 @@ async def test_the_command(
         ("b", "--wait", "--timeout", "-1s"),
     ):
         assert (await call(*words))[0] == 2
-    for words in (("z",), ("b", "--for", "nobody")):
-        assert (await call(*words))[0] == 1
+    for missing in (("z",), ("b", "--for", "nobody")):
+        assert (await call(*missing))[0] == 1
     assert await client.list_json(RESERVATIONS) == []
 
 

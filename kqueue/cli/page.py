@@ -31,6 +31,11 @@ _PlainOption = Annotated[
     bool, typer.Option("--plain-http", help="With --serve: no TLS, behind a server that speaks TLS with browsers.")
 ]
 _HealthOption = Annotated[str, typer.Option(help="With --serve: address of /healthz and /readyz; 0 is off.")]
+_MetricsOption = Annotated[str, typer.Option(help="With --serve: address of /metrics, such as :8443; 0 is off.")]
+_MetricsSecureOption = Annotated[
+    bool,
+    typer.Option("--metrics-secure", help="With --serve: /metrics by TLS, for users that RBAC allows to get it."),
+]
 _PaceOption = Annotated[
     int, typer.Option(min=1, max=1000, help="With --serve: limit of questions to the cluster, of all users together.")
 ]
@@ -44,6 +49,8 @@ def dashboard(
     cert_dir: _CertDirOption = None,
     plain_http: _PlainOption = False,
     health_address: _HealthOption = "0",
+    metrics_address: _MetricsOption = "0",
+    metrics_secure: _MetricsSecureOption = False,
     questions_per_second: _PaceOption = 3,
     log_level: _LogLevelOption = "info",
     *,
@@ -60,7 +67,15 @@ def dashboard(
     from kqueue.runtime.loop import run
 
     if not serve:
-        _refuse_without_serve(cert_dir, plain_http, health_address)
+        _refuse_without_serve(
+            {
+                "--cert-dir": cert_dir is not None,
+                "--plain-http": plain_http,
+                "--health-address": health_address != "0",
+                "--metrics-address": metrics_address != "0",
+                "--metrics-secure": metrics_secure,
+            }
+        )
         run(_serve(port, browser, reach))
         return
     from kqueue.observe import configure_logs
@@ -72,6 +87,8 @@ def dashboard(
         certificates=cert_dir,
         plain_http=plain_http,
         health_address=health_address,
+        metrics_address=metrics_address,
+        metrics_secure=metrics_secure,
         per_second=questions_per_second,
         kubeconfig=reach.kubeconfig,
         context=reach.context,
@@ -81,10 +98,9 @@ def dashboard(
     run(_serve_many(options, reach))
 
 
-def _refuse_without_serve(cert_dir: Path | None, plain_http: bool, health_address: str) -> None:
+def _refuse_without_serve(given: dict[str, bool]) -> None:
     from kqueue.errors import ConfigError
 
-    given = {"--cert-dir": cert_dir is not None, "--plain-http": plain_http, "--health-address": health_address != "0"}
     for flag, is_given in given.items():
         if is_given:
             raise ConfigError(f"{flag}: only with --serve")

@@ -52,8 +52,10 @@ def simulate(
     from kqueue.errors import ConfigError, KqueueError
     from kqueue.runtime.loop import run
 
+    manifests = manifests_in(file)
+    _namespace(manifests, reach.namespace, "")  # refuses them before anything is reached
     try:
-        answer = run(_asked(manifests_in(file), copies=copies, queue=at, reach=reach))
+        answer = run(_asked(manifests, copies=copies, queue=at, reach=reach))
     except ConfigError:
         raise
     except KqueueError as e:  # 1 would say that a workload waits

@@ -16,6 +16,7 @@ _SET = re.compile(
     r"clusterqueue/(?P<queue>[^=]+?)\.(?P<field>quota|borrowingLimit|lendingLimit)\.(?P<column>[^=]+)=(?P<value>.+)"
 )
 _NODES = re.compile(r"(?P<like>[^=@]+)=(?P<count>\d{1,6})@(?P<domain>[^=@]+)")
+_WORKLOAD = re.compile(r"[^/\s]+/[^/\s]+")
 _PRIORITY = re.compile(r"(?P<name>[^=]+)=(?P<value>-?\d{1,10})")
 
 
@@ -72,18 +73,24 @@ def what_if(
     """
     from kqueue.cli.question_page import show_answer
     from kqueue.cli.what_if_page import what_if_page
+    from kqueue.errors import ConfigError
     from kqueue.runtime.loop import run
 
     spec = {
         "quotas": [_quota(text) for text in settings or ()],
         "drains": list(drains or ()),
-        "ends": list(ends or ()),
+        "ends": [_ended(text) for text in ends or ()],
         "addNodes": [_added(text) for text in add_nodes or ()],
         "priorities": [_priority(text) for text in priorities or ()],
         "objects": [obj for file in files or () for obj in manifests_in(file)],
         "when": when,
     }
-    show_answer(run(_asked({key: some for key, some in spec.items() if some}, reach)), output, what_if_page)
+    changes = {key: some for key, some in spec.items() if some}
+    if not changes.keys() - {"when"}:
+        raise ConfigError(
+            "what-if: no change is given; give at least one of --set, --drain, --end, --add-nodes, --priority and --file"
+        )
+    show_answer(run(_asked(changes, reach)), output, what_if_page)
 
 
 async def _asked(spec: JSON, reach: ReachFlags) -> JSON:
@@ -103,6 +110,11 @@ def _quota(text: str) -> JSON:
         "field": field,
         "value": found["value"],
     }
+
+
+def _ended(text: str) -> str:
+    _parts(_WORKLOAD, text, "--end", "NAMESPACE/NAME of a Workload with quota, as `kqueue list workloads` prints it")
+    return text
 
 
 def _added(text: str) -> JSON:

@@ -56,15 +56,16 @@ def _unknown(why: str) -> web.Response:
 
 @asynccontextmanager
 async def certificate(
-    configuration: Configuration, clock: Clock, *, folder: Path = GIVEN
+    configuration: Configuration | None, clock: Clock, *, folder: Path = GIVEN
 ) -> AsyncIterator[ssl.SSLContext]:
     """Yield the TLS context of the metrics server.  Files of a mounted folder are reloaded when they change.
+    `configuration` None: a process without one, which has no settings of TLS.
 
     Raises:
         ConfigError: the files cannot be used.
     """
     given = folder if (folder / CERTIFICATE).exists() else None
     async with served_certificate(given, ["kqueue-metrics", "localhost"], clock=clock) as context:
-        if configuration.tls is not None:
+        if configuration is not None and configuration.tls is not None:
             configuration.tls.apply(context)
         yield context

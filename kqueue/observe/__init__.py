@@ -12,7 +12,8 @@ from kqueue.observe.events import EventHooks, EventLimits, EventRecorder
 from kqueue.observe.health import Checks, Guard, HealthServer, HttpEndpoint, ProbePaths, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, set_level
 from kqueue.observe.loop import LoopProbe
-from kqueue.observe.metrics import Kind, MetricGroups, Metrics, Role
+from kqueue.observe.metric_groups import MetricGroups
+from kqueue.observe.metrics import Kind, Metrics, Role
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
 from kqueue.observe.traces import Traces, traces_from
 

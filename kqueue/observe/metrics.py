@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 from kqueue.build import build
 from kqueue.clock import Clock, SystemClock
 from kqueue.observe.custom_labels import CustomLabel, CustomLabels
+from kqueue.observe.dashboard_metrics import DashboardMetrics
 from kqueue.observe.exposition import Group, Subject, chunks
 from kqueue.observe.families import (
     ClusterQueueFamilies,
@@ -33,6 +33,7 @@ from kqueue.observe.families import (
 )
 from kqueue.observe.family import Family, Gauge
 from kqueue.observe.joint_metrics import JointMetrics
+from kqueue.observe.metric_groups import DEFAULT_GROUPS, MetricGroups
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
 from kqueue.observe.record_metrics import RecordMetrics
 
@@ -44,30 +45,6 @@ Role = Literal["leader", "follower", "standalone"]
 
 Kind = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
 """Kinds of objects whose metrics may have custom labels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricGroups:
-    """Groups of families on pages.
-
-    Args:
-        local_queues: families of LocalQueues.
-        cluster_queue_resources: quota per ClusterQueue.
-        cohorts: places of queues and cohorts in their tree.
-        creation_latency: latency of creation.
-        unadmitted: Workloads by the reason for which they are not admitted.
-        hashes: shapes of Workloads.
-    """
-
-    local_queues: bool = True
-    cluster_queue_resources: bool = False
-    cohorts: bool = True
-    creation_latency: bool = True
-    unadmitted: bool = True
-    hashes: bool = True
-
-
-DEFAULT_GROUPS = MetricGroups()
 
 
 class Metrics:
@@ -96,6 +73,7 @@ class Metrics:
         }
         self._of_workloads = tuple(found.get("Workload", ()))
         self._groups: list[tuple[_Registry, Subject | None]] = []
+        self._sources: dict[tuple[Gauge, tuple[str, ...]], Callable[[], float | None]] = {}
         self._make_families(groups)
         self._begin_memories()
         self._rendered: tuple[float, bytes] | None = None
@@ -117,6 +95,7 @@ class Metrics:
         self.joint = JointMetrics(self._joint)
         """Counts rounds of joint placement."""
         self.record = RecordMetrics(others)
+        self.dashboard = DashboardMetrics(others if groups.dashboard else None, self._sources)
         self._queue_families = ClusterQueueFamilies(
             of_queue,
             places=groups.cohorts,
@@ -151,7 +130,6 @@ class Metrics:
         """Returns the cohorts above a ClusterQueue at its first report; later reports set them (`place`)."""
         self._skips: dict[str, int] = {}
         """Last reported skips of preemptors by ClusterQueue."""
-        self._sources: dict[tuple[Gauge, tuple[str, ...]], Callable[[], float | None]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -16,7 +16,8 @@ from aiohttp import web
 
 from kqueue.clock import Clock
 from kqueue.connections import Connection
-from kqueue.errors import UnauthorizedError
+from kqueue.errors import ForbiddenError, UnauthorizedError
+from kqueue.observe.dashboard_metrics import DashboardMetrics, QuestionResult
 from kqueue.page.changes import map_change, workloads_change
 from kqueue.page.feeds import Change, Feed
 from kqueue.page.questions import answered, question
@@ -65,13 +66,12 @@ class AskerPage:
         limits: AskerLimits | None = None,
         pace: Pace = _at_once,
         on_unauthorized: Callable[[], None] = lambda: None,
-        remembers: bool = False,
+        metrics: DashboardMetrics | None = None,
     ) -> None:
         """`pace` is awaited before each question to the cluster; `on_unauthorized` is called when the API server does
-        not know the asker's credentials (any more); `remembers`: trends are read while any page is open, whatever it
-        shows.
+        not know the asker's credentials (any more); `metrics` None: nothing is counted.
         """
-        self._remembers = remembers
+        self._metrics = metrics or DashboardMetrics(None)
         self._views, self._clock, self._limits = views, clock, limits or AskerLimits()
         self._pace, self._on_unauthorized = pace, on_unauthorized
         self._feeds: dict[str, Feed] = {}
@@ -115,13 +115,21 @@ class AskerPage:
 
     @asynccontextmanager
     async def _question(self, *, awaited: bool) -> AsyncIterator[None]:
-        """Wait for the pace, and notice that the API server does not know the asker."""
+        """Wait for the pace, count the question, and notice that the API server does not know the asker."""
         await self._pace(awaited)
+        result: QuestionResult = "failed"
         try:
             yield
+            result = "answered"
         except UnauthorizedError:
             self._on_unauthorized()
+            result = "unauthorized"
             raise
+        except ForbiddenError:
+            result = "forbidden"
+            raise
+        finally:
+            self._metrics.asked(result)
 
     # --- events
 
@@ -137,29 +145,47 @@ class AskerPage:
         stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
         sender = _Sender(stream, cast("Connection", request.protocol))
         self.streams += 1
-        read = [*wanted, *(["trends"] if self._remembers and "trends" not in wanted else [])]
-        self._wanted.update(read)
-        feeds = {name: self._feed(name) for name in read}
         try:
-            await stream.prepare(request)
-            async with asyncio.TaskGroup() as group:
-                for name, feed in feeds.items():
-                    reading = _follow(name, feed, sender) if name in wanted else _read(feed)
-                    group.create_task(reading, name=f"events of {name}")
-                group.create_task(self._beat(sender), name="beat")
-                if ended is not None:
-                    group.create_task(_until(ended), name="end")
+            with self._wanting(wanted) as feeds:
+                await stream.prepare(request)
+                async with asyncio.TaskGroup() as group:
+                    for name, feed in feeds.items():
+                        group.create_task(_follow(name, feed, sender), name=f"events of {name}")
+                    group.create_task(self._beat(sender), name="beat")
+                    if ended is not None:
+                        group.create_task(_until(ended), name="end")
         except* ConnectionError:  # the reader has gone, was cut because it read nothing, or its session is over
-            pass
+            if cast("Connection", request.protocol).expired(self._clock.monotonic()):
+                self._metrics.dropped_reader()
         finally:
             self.streams -= 1
-            self._wanted.subtract(read)
-            for name in read:  # feeds without readers are forgotten, so that names and answers do not add up
+        stream.force_close()
+        return stream
+
+    async def remember(self) -> None:
+        """Ask for the trends until cancelled, whatever pages are open: their points have no hole then."""
+        with self._wanting(["trends"]) as feeds:
+            async with aclosing(feeds["trends"].versions()) as versions:
+                async for _ in versions:
+                    pass
+
+    def oldest_picture(self) -> float:
+        """Return the seconds since the oldest answer that readers have was made; 0: no answer is read."""
+        ages = (feed.age for feed in self._feeds.values() if feed.has_readers)
+        return max((age for age in ages if age is not None), default=0.0)
+
+    @contextmanager
+    def _wanting(self, names: Sequence[str]) -> Iterator[dict[str, Feed]]:
+        """Keep feeds for the block; feeds without readers are forgotten, so that names and answers do not add up."""
+        self._wanted.update(names)
+        try:
+            yield {name: self._feed(name) for name in names}
+        finally:
+            self._wanted.subtract(names)
+            for name in names:
                 if not self._wanted[name]:
                     del self._wanted[name], self._feeds[name]
                     self._begun.discard(name)
-        stream.force_close()
-        return stream
 
     async def _beat(self, sender: _Sender) -> None:
         while True:
@@ -213,12 +239,6 @@ async def _follow(name: str, feed: Feed, sender: _Sender) -> None:
     async with aclosing(feed.versions()) as versions:
         async for version in versions:
             await sender.send(name, version)
-
-
-async def _read(feed: Feed) -> None:
-    async with aclosing(feed.versions()) as versions:
-        async for _ in versions:
-            pass
 
 
 async def _until(ended: asyncio.Event) -> None:

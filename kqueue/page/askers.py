@@ -16,6 +16,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
 from kqueue.isolation import isolated_logged
+from kqueue.observe.dashboard_metrics import DashboardMetrics
 from kqueue.page.asker_page import AskerLimits, AskerPage, Pace
 from kqueue.page.views import ClusterViews
 from kqueue.visibility.front_proxy import User
@@ -73,10 +74,11 @@ class Askers:
         pace: Pace,
         limits: AskerLimits,
         times: ReviewTimes,
+        metrics: DashboardMetrics | None = None,
     ) -> None:
         """`rights` reviews tokens with the server's own account, which does nothing else."""
         self._rights, self._open_views, self._clock, self._pace = rights, open_views, clock, pace
-        self._limits, self._times = limits, times
+        self._limits, self._times, self._metrics = limits, times, metrics
         self._by_digest: dict[bytes, Asker] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -114,8 +116,13 @@ class Askers:
             asker.due = self._clock.monotonic()
 
         page = AskerPage(
-            opened.views, clock=self._clock, limits=self._limits, pace=self._pace, on_unauthorized=refused
-        )  # fmt: skip
+            opened.views,
+            clock=self._clock,
+            limits=self._limits,
+            pace=self._pace,
+            on_unauthorized=refused,
+            metrics=self._metrics,
+        )
         asker = Asker(
             token=token, user=user, page=page, opened=opened, reviewed=now, due=now + self._times.every
         )  # fmt: skip

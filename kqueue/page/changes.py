@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 from typing import Any
 
 JSON = dict[str, Any]
@@ -17,20 +20,34 @@ def map_change(before: JSON, after: JSON) -> JSON | None:
     flavors: list[JSON] = []
     for old, new in zip(before["flavors"], after["flavors"], strict=True):
         columns = [column for column in new["leaves"] if column != "name"]
-        was, now = (list(zip(*(one["leaves"][column] for column in columns), strict=True)) for one in (old, new))
-        where = [number for number, values in enumerate(now) if values != was[number]]
-        if len(where) * 4 > len(now):
+        was, now = ([one["leaves"].get(column) for column in columns] for one in (old, new))
+        if None in was:
+            return None
+        where = _differing(was, now)
+        if len(where) * 4 > len(new["leaves"]["name"]):
             return None
         flavors.append(
             {
                 "columns": columns,
                 "leaf": where,
-                "values": [now[number] for number in where],
+                "values": list(zip(*([column[leaf] for leaf in where] for column in now), strict=True)),
                 "holders": new["holders"],
                 "leftOut": new["leftOut"],
             }
         )
     return {"flavors": flavors}
+
+
+def _differing(was: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the places, in their order, at which any column has another value.
+
+    Most columns of a large map are equal as a whole, so they are compared whole first.
+    """
+    found = set[int]()
+    for before, after in zip(was, now, strict=True):
+        if before != after:
+            found.update(compress(range(len(after)), map(ne, before, after)))
+    return sorted(found)
 
 
 def _frame(flavor: JSON) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -26,19 +27,24 @@ Change = Callable[[JSON, JSON], JSON | None]
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FeedVersion:
     """One version of an answer.
 
     Args:
         number: counts from 1.
-        whole: the answer, or an error, encoded.
+        answer: the answer, or an error; it is not changed any more.
         change: the difference to the version before, encoded; empty: there is none to send.
     """
 
     number: int
-    whole: bytes
+    answer: JSON
     change: bytes = b""
+
+    @cached_property
+    def whole(self) -> bytes:
+        """The answer, encoded when the first reader needs it: readers of the version before take the difference."""
+        return msgspec.json.encode(self.answer)
 
 
 class Feed:
@@ -51,11 +57,17 @@ class Feed:
         self._news = asyncio.Condition()
         self._readers = 0
         self._work: asyncio.Task[None] | None = None
+        self._answered_at: float | None = None
 
     @property
     def has_readers(self) -> bool:
         """Whether anyone reads the feed."""
         return self._readers > 0
+
+    @property
+    def age(self) -> float | None:
+        """The seconds since the last answer without an error, by which readers see the cluster; None: there is none."""
+        return None if self._answered_at is None else self._clock.monotonic() - self._answered_at
 
     async def versions(self) -> AsyncGenerator[bytes, None]:
         """Yield the answer whole, and then each difference, or the whole again where a version was missed.
@@ -64,7 +76,7 @@ class Feed:
         """
         self._readers += 1
         if self._work is None:
-            self._now = self._answer = None  # it may be old
+            self._now = self._answer = self._answered_at = None  # it may be old
             self._work = asyncio.create_task(self._renew(), name="feed")
         try:
             seen = 0
@@ -90,6 +102,8 @@ class Feed:
         number = 0
         while True:
             answer = await self._answered()
+            if "error" not in answer:
+                self._answered_at = self._clock.monotonic()
             if answer != self._answer:
                 number += 1
                 change = None
@@ -97,7 +111,7 @@ class Feed:
                     change = self._change(self._answer, answer)
                 version = FeedVersion(
                     number=number,
-                    whole=msgspec.json.encode(answer),
+                    answer=answer,
                     change=msgspec.json.encode({"change": change}) if change is not None else b"",
                 )
                 self._answer = answer

@@ -7,6 +7,7 @@ the name of this server as its host, which a rebound name of another site is not
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from collections.abc import AsyncGenerator
@@ -37,7 +38,7 @@ class PageServer:
 
     def __init__(self, views: ClusterViews, *, clock: Clock, bounds: Bounds = BOUNDS) -> None:
         """`bounds` limit the connections; a reader that takes nothing for `bounds.write` seconds is dropped."""
-        self._page, self._clock = AskerPage(views, clock=clock, remembers=True), clock
+        self._page, self._clock = AskerPage(views, clock=clock), clock
         self._key = secrets.token_urlsafe(24)
         self._connections = Connections(self._answer, clock=clock, bounds=bounds, context=lambda: None)
 
@@ -58,7 +59,8 @@ class PageServer:
 
     @asynccontextmanager
     async def listening(self, port: int = 0) -> AsyncGenerator[PageServer, None]:
-        """Listen on a port of loopback during the block; 0: a free port.
+        """Listen on a port of loopback during the block; 0: a free port.  Points of the trends are collected from the
+        first moment on, also while no page is open.
 
         Raises:
             ConfigError: the port cannot be used.
@@ -69,9 +71,12 @@ class PageServer:
             where = f"{LOOPBACK}:{port}"
             raise ConfigError(not_listening("--port", where, e, remedy="choose another port")) from e
         self._connections.start()
+        remembering = asyncio.create_task(self._page.remember(), name="trends")
         try:
             yield self
         finally:
+            remembering.cancel()
+            await asyncio.gather(remembering, return_exceptions=True)
             await self._connections.stop(_STOP_SECONDS)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

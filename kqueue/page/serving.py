@@ -14,7 +14,8 @@ import structlog
 from kqueue.clock import Clock, SystemClock
 from kqueue.config.address import parse_address
 from kqueue.errors import ConfigError
-from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics
+from kqueue.manager.metrics_access import certificate, guard
+from kqueue.observe import Checks, HealthServer, HttpEndpoint, MetricGroups, Metrics
 from kqueue.page.asker_views import AskerViews, namespace_of
 from kqueue.page.askers import OpenedViews, OpenViews
 from kqueue.page.shared_server import PER_SECOND, SharedLimits, SharedPageServer
@@ -26,6 +27,10 @@ from kqueue.visibility.front_proxy import User
 from kqueue.visibility.rights import Rights
 
 Lines = Callable[[dict[str, Any]], Iterable[tuple[str, int, str]]]
+DASHBOARD_GROUPS = MetricGroups(
+    local_queues=False, cohorts=False, creation_latency=False, unadmitted=False, hashes=False, dashboard=True
+)
+"""This process has no queues, so most families of a controller stay without series."""
 FAREWELL_SECONDS = 3.0
 """From the signal to end until no connection is accepted: proxies go on sending requests for a moment."""
 
@@ -43,6 +48,9 @@ class ServeOptions:
     plain_http: bool = False
     """No TLS: another server in front speaks TLS with browsers."""
     health_address: str = "0"
+    metrics_address: str = "0"
+    metrics_secure: bool = False
+    """Metrics are served by TLS to users that may `get` the path /metrics."""
     per_second: int = PER_SECOND
     """Questions to the cluster, of all people together."""
     kubeconfig: Path | None = None
@@ -72,7 +80,7 @@ def views_of_tokens(options: ServeOptions, lines: Lines, what_if_lines: Lines, *
 async def serving(
     options: ServeOptions, own: Client, lines: Lines, what_if_lines: Lines, *, clock: Clock
 ) -> AsyncIterator[tuple[SharedPageServer, Checks]]:
-    """Serve during the block; `own` reviews tokens, and is used for nothing else.
+    """Serve during the block; `own` reviews tokens and the access to metrics, and is used for nothing else.
 
     Raises:
         ConfigError: an address or the certificate cannot be used.
@@ -84,23 +92,36 @@ async def serving(
     if address is None:
         raise ConfigError('--serve: must be an address such as ":8443"')
     checks = Checks()
+    metrics = Metrics(groups=DASHBOARD_GROUPS, clock=clock)
     async with contextlib.AsyncExitStack() as stack:
         tls: ssl.SSLContext | None = None
         if not options.plain_http:
             names = ["kqueue-dashboard", "localhost"]
             tls = await stack.enter_async_context(served_certificate(options.certificates, names, clock=clock))
+        rights = Rights(own, clock=clock, on_review=metrics.dashboard.reviewed)
         server = SharedPageServer(
-            Rights(own, clock=clock),
+            rights,
             views_of_tokens(options, lines, what_if_lines, clock=clock),
             clock=clock,
             tls=tls,
             limits=SharedLimits(per_second=options.per_second),
+            metrics=metrics.dashboard,
+        )
+        metrics.dashboard.follow(
+            readers=lambda: server.streams, sessions=lambda: server.sessions, picture_age=lambda: server.picture_age
         )
         await stack.enter_async_context(server.listening(address))
-        health = HealthServer(checks=checks, metrics=Metrics(clock=clock), clock=clock)
+        secured: ssl.SSLContext | None = None
+        if options.metrics_secure and options.metrics_address != "0":
+            secured = await stack.enter_async_context(certificate(None, clock))
+        # Rights of its own: people who scrape with unknown tokens must not use up the reviews of those who sign in.
+        allowed = guard(Rights(own, clock=clock))
+        health = HealthServer(
+            checks=checks, metrics=metrics, guard=allowed if options.metrics_secure else None, clock=clock
+        )
         await health.start(
             probes=HttpEndpoint(setting="--health-address", bind_address=options.health_address),
-            metrics=HttpEndpoint(setting="metrics", bind_address="0"),
+            metrics=HttpEndpoint(setting="--metrics-address", bind_address=options.metrics_address, tls=secured),
         )
         stack.push_async_callback(health.stop)
         yield server, checks

@@ -24,6 +24,7 @@ from kqueue.config.address import Address
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.errors import ApiError, ConfigError, TooManyRequestsError
 from kqueue.isolation import isolated_logged
+from kqueue.observe.dashboard_metrics import DashboardMetrics
 from kqueue.page.asker_page import AskerLimits
 from kqueue.page.askers import Asker, Askers, OpenViews, ReviewTimes
 from kqueue.page.bearer import LONGEST, bearer_of, token_in
@@ -77,13 +78,22 @@ class SharedPageServer:
         clock: Clock,
         tls: ssl.SSLContext | None,
         limits: SharedLimits = DEFAULT_LIMITS,
+        metrics: DashboardMetrics | None = None,
     ) -> None:
-        """`tls` None: plain HTTP, for a server behind another one that speaks TLS with browsers."""
+        """`tls` None: plain HTTP, for a server behind another one that speaks TLS with browsers; `metrics` None:
+        nothing is counted.
+        """
         self._clock = clock
         self._lanes = Lanes({}, clock=clock, per_second=limits.per_second, burst=limits.burst)
         self._askers = Askers(
-            rights, open_views, clock=clock, pace=self._pace, limits=limits.asker, times=limits.reviews
-        )  # fmt: skip
+            rights,
+            open_views,
+            clock=clock,
+            pace=self._pace,
+            limits=limits.asker,
+            times=limits.reviews,
+            metrics=metrics,
+        )
         self._sessions = Sessions[Asker](clock=clock, limits=limits.sessions, on_end=self._askers.release)
         self._failures = FailedSignIns(clock=clock)
         self._files = static_files()
@@ -103,6 +113,11 @@ class SharedPageServer:
     def streams(self) -> int:
         """The number of open streams of events."""
         return sum(asker.page.streams for asker in self._askers.all())
+
+    @property
+    def picture_age(self) -> float:
+        """The seconds since the oldest answer that an open page shows was made; 0: no page has an answer."""
+        return max((asker.page.oldest_picture() for asker in self._askers.all()), default=0.0)
 
     @asynccontextmanager
     async def listening(self, address: Address, *, setting: str = "--serve") -> AsyncGenerator[SharedPageServer, None]:

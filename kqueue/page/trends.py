@@ -12,7 +12,8 @@ from typing import Any
 from kqueue.core.quantity import parse_quantity
 
 JSON = dict[str, Any]
-MOST_POINTS = 720
+MOST_POINTS = 2880
+"""A day of points, one every 30 seconds."""
 MOST_SERIES = 300
 _Key = tuple[str, str, str]
 """The measured number, the name of its object, and the resource of an amount (empty: it is no amount)."""

@@ -23,7 +23,7 @@ Line = tuple[str, int, str]
 """A line of an explanation: text, depth of its indentation, style."""
 MOST_WORKLOADS = 20_000
 """Workloads in one answer; the answer leaves out the newest beyond it, and has their number."""
-TREND_SECONDS = 10.0
+TREND_SECONDS = 30.0
 """Seconds between two points of the trends."""
 _API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
 _EVENTS = ResourceType("", "v1", "events", "Event")

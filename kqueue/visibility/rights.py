@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kqueue.api import names
 from kqueue.clock import Clock
@@ -25,6 +25,8 @@ _MOST = 4096
 """Limit of kept answers."""
 _TOKENS_AT_ONCE = 8
 """Concurrent reviews of tokens, so that clients with invalid tokens cannot block users of the front proxy."""
+ReviewResult = Literal["known", "unknown", "refused", "failed"]
+"""Results of reviews of tokens; `refused`: too many were under way, so that the API server was not asked."""
 _LONGEST_TOKEN = 8000
 NAMESPACES_OF_A_QUESTION = 64
 """Limit of namespaces per question; each may need a request to the API server."""
@@ -63,8 +65,11 @@ class Decision:
 class Rights:
     """Rights of users, by the API server.  Without its answer no user is recognised and nothing is allowed."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
-        self._client = client
+    def __init__(
+        self, client: Client, *, clock: Clock, on_review: Callable[[ReviewResult], None] = lambda _: None
+    ) -> None:
+        """`on_review` gets the result of each review of a token; it must return at once."""
+        self._client, self._on_review = client, on_review
         self._tokens = Remembered[bytes, User | None](clock, seconds=_seconds, most=_MOST)
         self._decisions = Remembered[tuple[User, Action], Decision](
             clock, seconds=lambda decision: _seconds(decision.allowed or None), most=_MOST
@@ -85,15 +90,21 @@ class Rights:
 
     async def _review(self, token: str) -> User | None:
         if self._reviewing >= _TOKENS_AT_ONCE:
+            self._on_review("refused")
             raise TooManyRequestsError("too many tokens are being looked at; try again", status=429, retry_after=1)
         self._reviewing += 1
         try:
             review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
             answer = await self._client.create(TOKEN_REVIEWS, review, lane=Lane.REVIEWS)
+        except ApiError:
+            self._on_review("failed")
+            raise
         finally:
             self._reviewing -= 1
         status = answer.get("status") or {}
-        return _user(status.get("user") or {}) if status.get("authenticated") is True else None
+        user = _user(status.get("user") or {}) if status.get("authenticated") is True else None
+        self._on_review("known" if user is not None else "unknown")
+        return user
 
     async def may(self, user: User, action: Action) -> Decision:
         """Return whether the API server allows the action.

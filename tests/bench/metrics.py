@@ -32,7 +32,7 @@ from kqueue.core.workload import Flavor
 from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.observe import Metrics
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.state.cache import Cache
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO

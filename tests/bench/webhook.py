@@ -42,7 +42,7 @@ from kqueue.jobs.registry import features_for
 from kqueue.manager.admission import policy_of
 from kqueue.manager.lookups import ApiLookups
 from kqueue.observe import Metrics
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from kqueue.runtime.loop import run, tune_collector
 from tests.bench.table import REPETITIONS, Figure, Row, at_least, at_most, check

@@ -136,6 +136,10 @@ def test_the_page_compares_start_times() -> None:
         pytest.param(["--set", "localqueue/a.quota.x.cpu=5"], "clusterqueue/NAME", id="set-of-another-kind"),
         pytest.param(["--add-nodes", "h1=many@b0"], "NODE=NUMBER@DOMAIN", id="add-nodes"),
         pytest.param(["--priority", "urgent"], "CLASS=NUMBER", id="priority"),
+        pytest.param(["--end", "job-a"], "--end job-a: must have the form NAMESPACE/NAME", id="end-without-namespace"),
+        pytest.param(["--end", "job/ns/job-a"], "NAMESPACE/NAME of a Workload", id="end-with-kind"),
+        pytest.param([], "give at least one of --set, --drain, --end, --add-nodes, --priority", id="no-change"),
+        pytest.param(["--when"], "no change is given", id="start-times-of-no-change"),
     ],
 )
 def test_a_wrong_flag_is_refused_with_its_form(
@@ -144,6 +148,18 @@ def test_a_wrong_flag_is_refused_with_its_form(
     assert run(["what-if", *words]) == 2
     assert form in capsys.readouterr().err
     assert not posted
+
+
+@pytest.mark.parametrize("words", [[], ["--end", "x"]], ids=["no-change", "end"])
+def test_the_question_is_judged_before_the_cluster_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """A user without a kubeconfig first reads about the flag."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    assert run(["what-if", *words]) == 2
+    said = capsys.readouterr().err
+    assert "--end" in said
+    assert "kubeconfig" not in said.lower()
 
 
 def test_the_page_lists_who_starts_and_who_is_evicted() -> None:

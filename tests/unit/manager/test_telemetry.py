@@ -29,7 +29,7 @@ from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import CustomLabel, EventRecorder, Metrics
 from kqueue.observe.events import EventHooks
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kqueue.observe import Metrics
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from tests.readings import page_of
 
 KUEUE = """
@@ -90,7 +90,7 @@ THEIRS = ("kueue_", "multikueue_")
 
 
 def everything() -> Metrics:
-    return Metrics(groups=MetricGroups(cluster_queue_resources=True))
+    return Metrics(groups=MetricGroups(cluster_queue_resources=True, dashboard=True))
 
 
 def rows(text: str) -> dict[str, tuple[str, frozenset[str]]]:

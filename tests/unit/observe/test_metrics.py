@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue.clock import FakeClock
 from kqueue.core.topology import LevelQuality
 from kqueue.observe import LoopProbe, Metrics, ResourceFigures
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from tests.readings import page_of
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -14,14 +14,14 @@ import yaml
 from kqueue.observe import Metrics
 from kqueue.observe.families import ClusterQueueFamilies
 from kqueue.observe.family import Family
-from kqueue.observe.metrics import MetricGroups
+from kqueue.observe.metric_groups import MetricGroups
 from tests.unit.observe.promql import Asked, Selected, asked
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = ROOT / "charts" / "kqueue" / "files"
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
-METRICS = Metrics(groups=MetricGroups(cluster_queue_resources=True))
+METRICS = Metrics(groups=MetricGroups(cluster_queue_resources=True, dashboard=True))
 FAMILIES = {name: (kind, set(labels)) for name, kind, labels in METRICS.described()}
 GROUPS: list[dict[str, Any]] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
 RULES = [rule for group in GROUPS for rule in group["rules"]]

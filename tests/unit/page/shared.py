@@ -14,6 +14,7 @@ from kqueue.clock import Clock, FakeClock
 from kqueue.config.address import Address
 from kqueue.connections import Bounds
 from kqueue.errors import ApiError, ForbiddenError, UnauthorizedError
+from kqueue.observe import MetricGroups, Metrics
 from kqueue.page.askers import OpenedViews
 from kqueue.page.shared_server import BOUNDS, COOKIE, SharedLimits, SharedPageServer
 from kqueue.page.views import ClusterViews
@@ -24,6 +25,7 @@ from kqueue.visibility.rights import Rights
 JSON = dict[str, Any]
 SAME = {"Sec-Fetch-Site": "same-origin"}
 LIMIT = 20.0
+_OURS = "kqueue_dashboard_"
 QUIET = SharedLimits(connections=replace(BOUNDS, idle=1e9, first_request=1e9))
 """Limits without those that a fake clock would reach on its way."""
 
@@ -140,8 +142,10 @@ class Shared:
         clock: FakeClock,
         http: aiohttp.ClientSession,
         stop: Callable[[], Awaitable[None]],
+        metrics: Metrics,
     ) -> None:
         self.server, self.api, self.clock, self._http, self.stop = server, api, clock, http, stop
+        self.metrics = metrics
 
     def browser(self) -> Browser:
         """A browser without a session."""
@@ -158,13 +162,28 @@ class Shared:
 async def sharing(limits: SharedLimits = QUIET, *, clock: Clock | None = None) -> AsyncIterator[Shared]:
     """Serve on loopback."""
     api, used = ApiServer(), clock or FakeClock()
-    rights = Rights(cast("Client", api), clock=used)
-    server = SharedPageServer(rights, api.opened, clock=used, tls=None, limits=limits)
+    metrics = Metrics(groups=MetricGroups(dashboard=True), clock=used, cache_seconds=0)
+    rights = Rights(cast("Client", api), clock=used, on_review=metrics.dashboard.reviewed)
+    server = SharedPageServer(rights, api.opened, clock=used, tls=None, limits=limits, metrics=metrics.dashboard)
+    metrics.dashboard.follow(
+        readers=lambda: server.streams, sessions=lambda: server.sessions, picture_age=lambda: server.picture_age
+    )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server.listening(Address("127.0.0.1", 0)))
         jar = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}", cookie_jar=jar) as http:
-            yield Shared(server, api, cast("FakeClock", used), http, stack.aclose)
+            yield Shared(server, api, cast("FakeClock", used), http, stack.aclose, metrics)
+
+
+async def numbers(metrics: Metrics) -> dict[str, float]:
+    """Return the series of the page by their names and labels, without the name's beginning and the role."""
+    lines = [line.rsplit(" ", 1) for line in (await metrics.render()).decode().splitlines() if line.startswith(_OURS)]
+    return {
+        series.removeprefix(_OURS).replace('replica_role="standalone"', "").replace("{}", "").replace(",}", "}"): float(
+            n
+        )
+        for series, n in lines
+    }
 
 
 async def next_event(answer: aiohttp.ClientResponse) -> tuple[str, str]:

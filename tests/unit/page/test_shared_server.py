@@ -13,7 +13,7 @@ from kqueue.clock import SystemClock
 from kqueue.page.asker_page import AskerLimits
 from kqueue.page.sessions import SessionLimits
 from kqueue.page.shared_server import COOKIE, SharedLimits
-from tests.unit.page.shared import LIMIT, QUIET, SAME, Browser, Shared, next_event, sharing, slow
+from tests.unit.page.shared import LIMIT, QUIET, SAME, Browser, Shared, next_event, numbers, sharing, slow
 
 PRIVATE = ["/", "/api/events?feed=queues", "/api/explanations/ann/job", "/api/session", "/other"]
 
@@ -412,6 +412,7 @@ async def test_a_reader_that_takes_nothing_is_dropped() -> None:
             while shared.server.streams:
                 await asyncio.sleep(0.01)
         writer.close()
+        assert (await numbers(shared.metrics))["dropped_readers_total"] == 1
         shared.api.more = {}
         async with ann.events("queues") as answer:
             assert json.loads((await next_event(answer))[1]) == {"seen by": "ann"}
@@ -438,3 +439,38 @@ async def _events_to_the_end(browser: Browser) -> list[str]:
         while not names or names[-1]:
             names.append((await next_event(answer))[0])
     return names
+
+
+async def test_metrics_count_questions_and_reviews_without_names() -> None:
+    """The names and tokens of people, hostile ones too, are in no label; a reader that goes is no dropped one."""
+    async with sharing() as shared:
+        shared.api.users["evil-token"] = 'a"} 1\nkqueue_dashboard_readers{x="'
+        for token in ("token-of-ann", "token-of-bob", "evil-token"):
+            browser = await shared.signed_in(token)
+            async with browser.events("map/dc") as answer:
+                await next_event(answer)
+                open_now = await numbers(shared.metrics)
+                await shared.clock.advance(1)
+                aged = await numbers(shared.metrics)
+            assert (open_now["readers"], open_now["picture_age_seconds"]) == (1, 0)
+            assert aged["picture_age_seconds"] == (0 if token == "token-of-bob" else 1), "a refusal shows no picture"
+            async with asyncio.timeout(LIMIT):
+                while shared.server.streams:
+                    await shared.clock.advance(15)  # a silent stream notices at its next comment
+                    await asyncio.sleep(0.01)
+        assert await shared.browser().sign_in("junk") == 401
+        shared.api.down = True
+        assert await shared.browser().sign_in("other") == 503
+        found = await numbers(shared.metrics)
+
+    assert found == {
+        "readers": 0,
+        "sessions": 3,
+        "picture_age_seconds": 0,
+        "dropped_readers_total": 0,
+        'questions_total{result="answered"}': sum(token != "token-of-bob" for token, _ in shared.api.asked),
+        'questions_total{result="forbidden"}': sum(token == "token-of-bob" for token, _ in shared.api.asked),
+        'token_reviews_total{result="known"}': 3,
+        'token_reviews_total{result="unknown"}': 1,
+        'token_reviews_total{result="failed"}': 1,
+    }

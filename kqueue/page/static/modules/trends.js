@@ -13,7 +13,7 @@ import { duration } from "./workload.js";
 
 const MOST_CURVES = 8;
 const HEIGHT = 170;
-const GAP_SECONDS = 45;
+const GAP_SECONDS = 75;
 const CURVES = ["curve1", "curve2", "curve3", "curve4", "curve5", "curve6", "curve7", "curve8"];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 

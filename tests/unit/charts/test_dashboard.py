@@ -92,3 +92,30 @@ def test_its_network_is_as_closed_as_that_of_the_controller() -> None:
     assert policy["ingress"][1]["from"] == peers
     selectors = [o["spec"]["selector"] for o in made if o["kind"] == "Service" and o["metadata"]["name"] != NAME]
     assert not any(selector.items() <= labels for selector in [*selectors, common["podSelector"]["matchLabels"]])
+
+
+def test_its_metrics_are_served_like_those_of_the_controller() -> None:
+    """By TLS, to users that may get /metrics, from the same peers, found by the same ServiceMonitor."""
+    peers = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+    values: Object = {
+        "dashboard": {"enable": True, "metrics": True},
+        "networkPolicy": {"enable": True, "metricsFrom": peers},
+        "monitoring": {"serviceMonitor": True},
+    }
+    made = objects(values)
+    template = one(made, "Deployment", NAME)["spec"]["template"]
+    name, *arguments = template["spec"]["containers"][0]["args"]
+    command: Any = typer.main.get_command(build())
+    given = command.commands[name].make_context(name, arguments).params
+    service, theirs = (one(made, "Service", each) for each in (f"{NAME}-metrics", "kqueue-metrics"))
+    wanted = one(made, "ServiceMonitor", "kqueue")["spec"]["selector"]["matchLabels"].items()
+    policy = one(made, "NetworkPolicy", NAME)["spec"]["ingress"]
+    account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+
+    assert (given["metrics_address"], given["metrics_secure"]) == (":8443", True)
+    assert service["spec"]["ports"] == theirs["spec"]["ports"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert wanted <= service["metadata"]["labels"].items()
+    assert [rule["from"] for rule in policy if rule["ports"][0]["port"] == "metrics"] == [peers]
+    bound = [o["roleRef"]["name"] for o in made if account in (o.get("subjects") or ())]
+    assert bound == [NAME, "kqueue-metrics-access"]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.output import Output, OutputOption, printable
+from kqueue.cli.reaching import reaches_cluster
+from kqueue.cli.record_fetch import fetch
 from kqueue.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show_decision)
     group.command("replay")(replay_decisions)
     group.command("save")(save_decisions)
+    group.command("fetch")(reaches_cluster(fetch))
 
 
 def list_decisions(

@@ -73,7 +73,6 @@ def what_if(
     """
     from kqueue.cli.question_page import show_answer
     from kqueue.cli.what_if_page import what_if_page
-    from kqueue.errors import ConfigError
     from kqueue.runtime.loop import run
 
     spec = {
@@ -85,12 +84,19 @@ def what_if(
         "objects": [obj for file in files or () for obj in manifests_in(file)],
         "when": when,
     }
-    changes = {key: some for key, some in spec.items() if some}
-    if not changes.keys() - {"when"}:
+    show_answer(run(_asked(_given(spec), reach)), output, what_if_page)
+
+
+def _given(spec: JSON) -> JSON:
+    """Return the parts of a question that are given.  Raises ConfigError: there is no change among them."""
+    from kqueue.errors import ConfigError
+
+    found = {key: some for key, some in spec.items() if some}
+    if not found.keys() - {"when"}:
         raise ConfigError(
-            "what-if: no change is given; give at least one of --set, --drain, --end, --add-nodes, --priority and --file"
+            "no change is given; give at least one of --set, --drain, --end, --add-nodes, --priority, --file"
         )
-    show_answer(run(_asked(changes, reach)), output, what_if_page)
+    return found
 
 
 async def _asked(spec: JSON, reach: ReachFlags) -> JSON:

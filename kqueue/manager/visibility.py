@@ -26,6 +26,7 @@ from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.manager.proposals import proposal_source
+from kqueue.manager.record_files import record_files
 from kqueue.manager.simulating import make_simulations
 from kqueue.manager.start_times import make_pending, make_start_times
 from kqueue.manager.what_ifs import make_what_ifs
@@ -48,6 +49,7 @@ from kqueue.visibility import (
     topology_maps,
     topology_summaries,
 )
+from kqueue.visibility import record_files as shown_files
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.defragmentation import DefragmentationView
@@ -58,6 +60,7 @@ from kqueue.visibility.joint_rounds import JointRoundViews
 from kqueue.visibility.pending import KIND, PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.queue_summaries import GangStages, QueueSummaries
+from kqueue.visibility.record_files import RecordFileViews
 from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
 from kqueue.visibility.running import RunningPlaces
@@ -146,7 +149,17 @@ def catalog_of(operator: Operator) -> Catalog:
     _add_summaries(catalog, operator)
     _add_gangs(catalog, operator, pending)
     _add_joint(catalog, operator)
+    _add_record(catalog, operator)
     return catalog
+
+
+def _add_record(catalog: Catalog, operator: Operator) -> None:
+    views = RecordFileViews(record_files(operator.config.decision_record.path))
+    for kind, view, is_list in (
+        (shown_files.LIST_KIND, views.every, True),
+        (shown_files.KIND, views.one, False),
+    ):
+        catalog.add(_ours(name=shown_files.PLURAL, kind=kind, view=view, is_list=is_list))
 
 
 def _add_start_times(catalog: Catalog, operator: Operator) -> StartTimeViews:

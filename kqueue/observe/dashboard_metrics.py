@@ -12,7 +12,7 @@ from kqueue.observe.family import Counter, Gauge, Registry
 
 QuestionResult = Literal["answered", "unauthorized", "forbidden", "failed"]
 Sources = dict[tuple[Gauge, tuple[str, ...]], Callable[[], float | None]]
-"""What returns the number of a gauge with these label values."""
+"""Functions that return the number of a gauge with these label values."""
 
 
 class DashboardMetrics:

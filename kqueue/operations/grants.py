@@ -74,6 +74,10 @@ START_TIMES = RequiredGrant(role="kqueue-starttimes-viewer-role", verbs=("list",
 """For the start times of all namespaces."""
 WHAT_IFS = RequiredGrant(role="kqueue-whatifs-role", verbs=("create",), resources=_ours("whatifs"))
 """For questions of `kqueue dashboard` about changes."""
+DECISION_RECORD = RequiredGrant(
+    role="kqueue-decision-record-reader-role", verbs=("get", "list"), resources=_ours("decisionrecordfiles")
+)
+"""For `kqueue record fetch`."""
 NODE_LABELS = RequiredGrant(
     role="kqueue-node-labels-viewer-role",
     verbs=("get", "list"),

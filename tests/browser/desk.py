@@ -31,6 +31,8 @@ class Answers:
 
     async def one(self, feed: str) -> JSON:
         """Return the answer of a feed."""
+        while feed == "trends" and feed not in self.feeds:  # the server asks for them before a test can set them
+            await asyncio.sleep(0.05)
         if feed not in self.feeds:
             raise NotFoundError(f"no {feed}", status=404, reason="NotFound")
         return self.feeds[feed]

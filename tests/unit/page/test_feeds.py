@@ -122,6 +122,18 @@ async def test_a_failure_is_shown_and_ends_with_the_next_answer(error: Exception
         assert await following(versions) == {"n": 1}
 
 
+async def test_a_failure_is_soon_asked_again() -> None:
+    """Also where answers are renewed seldom: a cluster that was away for a moment is shown within seconds."""
+    source, clock = Source(), FakeClock()
+    source.error = ForbiddenError("no", status=403, reason="Forbidden")
+    async with aclosing(Feed(source.ask, clock=clock, seconds=30.0).versions()) as versions:
+        assert "error" in await following(versions)
+        source.error = None
+        await clock.advance(5)
+
+        assert await following(versions) == {"n": 1}
+
+
 async def test_a_new_reader_after_a_pause_gets_no_old_answer() -> None:
     """What was true before the pause is not shown as if it were true now."""
     source, clock = Source(), FakeClock()

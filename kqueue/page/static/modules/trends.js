@@ -14,6 +14,8 @@ import { duration } from "./workload.js";
 const MOST_CURVES = 8;
 const HEIGHT = 170;
 const GAP_SECONDS = 75;
+// Steps of a scale of seconds, up to a hundred days: whole minutes, hours and days are short to read.
+const WAIT_STEPS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000];
 const CURVES = ["curve1", "curve2", "curve3", "curve4", "curve5", "curve6", "curve7", "curve8"];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 
@@ -150,7 +152,7 @@ class Plot {
       legend: { show: false },
       cursor: { drag: { x: true, y: false } },
       scales: { y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.05)] } },
-      axes: [axis, { ...axis, size: 80, values: words }],
+      axes: [axis, { ...axis, size: 100, values: words, ...(this.chart.of === "wait" ? { incrs: WAIT_STEPS } : {}) }],
       series: [
         {},
         ...curves.map((one) => {
@@ -197,7 +199,7 @@ export class TrendsView {
     if (current.length !== roots.length + 1 || roots.some((root, place) => current[place + 1] !== root)) this.view.replaceChildren(this.since, ...roots);
     const left = answer.left ? ` ${answer.left} further numbers have no place in the memory.` : "";
     this.since.textContent = charts.length
-      ? `Remembered since ${new Date(answer.time[0] * 1000).toLocaleTimeString()}, while a page is open, for two hours at most.${left} Drag over a plot to look closer, double click to see all.`
+      ? `Remembered since ${new Date(answer.time[0] * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" })}, for a day at most.${left} Drag over a plot to look closer, double click to see all.`
       : "Nothing matches the search.";
     const width = Math.max(320, this.view.clientWidth - 32);
     for (const [chart, curves] of charts) this.plots.get(chart.key)?.show(answer.time, curves, width);

@@ -15,7 +15,7 @@ from kqueue.page.shared_server import COOKIE
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.transport import RequestRecord
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.controlplane.plane import ControlPlane, free_ports
 from tests.integration.road import KUEUE
 from tests.integration.test_visibility import RBAC, Plane, token_of
 
@@ -98,6 +98,42 @@ async def test_each_sees_its_own_namespace(either_plane: Plane) -> None:
     assert refused == (403, "Forbidden")
     assert (junk, foreign, after) == ({}, {}, 401)
     assert {(record.verb, record.resource) for record in sent} == {("create", "tokenreviews.authentication.k8s.io")}
+
+
+async def test_metrics_are_for_users_who_may_get_them(either_plane: Plane) -> None:
+    """As those of the controller: by TLS, a token that RBAC allows to get /metrics."""
+    cluster = either_plane.cluster
+    namespace = await cluster.create_namespace("scraped")
+    tokens = {name: await token_of(cluster, namespace, name) for name in ("tenant", "scraper")}
+    rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    role = {"metadata": {"name": f"{namespace}-metrics"}, "rules": [rule]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]}
+    subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}
+    await cluster.request("POST", f"{RBAC}/clusterroles", role)
+    await cluster.request(
+        "POST",
+        f"{RBAC}/clusterrolebindings",
+        {"metadata": role["metadata"], "roleRef": reference, "subjects": [subject]},
+    )
+    (port,) = free_ports(1)
+    options = ServeOptions(
+        address="127.0.0.1:0",
+        metrics_address=f"127.0.0.1:{port}",
+        metrics_secure=True,
+        kubeconfig=either_plane.kubeconfig,
+    )
+    found: dict[str, tuple[int, bool]] = {}
+    async with (
+        await own_client(either_plane, []) as own,
+        serving(options, own, lambda _: (), lambda _: (), clock=SystemClock()),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as scraper,
+    ):
+        for name, token in {**tokens, "nobody": ""}.items():
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            async with scraper.get(f"https://127.0.0.1:{port}/metrics", headers=headers) as answer:
+                found[name] = answer.status, "kqueue_dashboard_sessions{" in await answer.text()
+
+    assert found == {"tenant": (403, False), "scraper": (200, True), "nobody": (401, False)}
 
 
 async def other_tokens(browser: aiohttp.ClientSession, cluster: Cluster, namespace: str) -> dict[str, str]:

@@ -106,14 +106,14 @@ async def test_metrics_are_for_users_who_may_get_them(either_plane: Plane) -> No
     namespace = await cluster.create_namespace("scraped")
     tokens = {name: await token_of(cluster, namespace, name) for name in ("tenant", "scraper")}
     rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
-    role = {"metadata": {"name": f"{namespace}-metrics"}, "rules": [rule]}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]}
+    meta = {"name": f"{namespace}-metrics"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **meta}
     subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}
-    await cluster.request("POST", f"{RBAC}/clusterroles", role)
+    await cluster.request("POST", f"{RBAC}/clusterroles", {"metadata": meta, "rules": [rule]})
     await cluster.request(
         "POST",
         f"{RBAC}/clusterrolebindings",
-        {"metadata": role["metadata"], "roleRef": reference, "subjects": [subject]},
+        {"metadata": meta, "roleRef": reference, "subjects": [subject]},
     )
     (port,) = free_ports(1)
     options = ServeOptions(

@@ -227,6 +227,7 @@ def test_names_follow_the_override_and_fit_each_other(values: Object, name: str)
         "starttimes-viewer-role",
         "summaries-viewer-role",
         "whatifs-role",
+        "decision-record-reader-role",
         "metrics-reader",
     )
     assert left == {f"kqueue-{role}" for role in roles}

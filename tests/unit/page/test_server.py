@@ -12,9 +12,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from kqueue.clock import SystemClock
+from kqueue.clock import FakeClock, SystemClock
 from kqueue.connections import Bounds
 from kqueue.errors import ConfigError, NotFoundError
+from kqueue.page.asker_page import AskerPage
 from kqueue.page.server import PageServer
 from kqueue.page.views import ClusterViews
 
@@ -202,6 +203,20 @@ async def test_trends_are_remembered_without_an_open_page() -> None:
         async with asyncio.timeout(LIMIT), browser.get("/api/events?feed=trends") as answer:
             assert (await answer.content.readline()).strip() == b"event: trends"
         assert cluster.asked == ["trends", "queues"], "a page gets the points that are there"
+
+
+async def test_a_point_of_the_trends_is_asked_for_each_half_minute() -> None:
+    """For ever, while nobody reads anything, so that curves have no hole."""
+    cluster, clock = Cluster(), FakeClock()
+    remembering = asyncio.create_task(AskerPage(cast("ClusterViews", cluster), clock=clock).remember())
+    try:
+        await clock.advance(300)
+        assert cluster.asked == ["trends"] * 11
+    finally:
+        remembering.cancel()
+        await asyncio.gather(remembering, return_exceptions=True)
+    await clock.advance(300)
+    assert len(cluster.asked) == 11, "nothing is asked after the end"
 
 
 async def test_a_life_is_answered() -> None:

@@ -58,7 +58,9 @@ def _facts(start: JSON) -> Iterator[str]:
 
 
 def _workloads(some: JSON) -> str:
-    named, others = list(some["workloads"]), some["others"]
+    named, others, asked = list(some["workloads"]), some["others"], some.get("asked", 0)
+    if asked:
+        named.append(f"{asked} of this question")
     if others:
         named.append(f"{others} {'other' if others == 1 else 'others'}")
     return ", ".join(named)

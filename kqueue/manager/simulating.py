@@ -40,6 +40,7 @@ from kqueue.jobs.registry import declared_for
 from kqueue.kinds import FRAMEWORKS, POD, GroupKind
 from kqueue.manager.admission import policy_of
 from kqueue.manager.explaining import make_prospects
+from kqueue.manager.server_rules import broken_rules
 from kqueue.state.run_times import RunTimes
 from kqueue.visibility.question import AuthorizedQuestion
 from kqueue.visibility.simulation import Creatable, Drafts, SimulationView
@@ -256,6 +257,9 @@ class ManifestDrafter:
         with isolated_logged(_log, "a manifest could not be made into a Workload", kind=text(obj, "kind")) as made:
             if _group_kind(obj) in self._read and _group_kind(obj) not in self._reviewed:
                 return []
+            if broken := broken_rules(obj):
+                question.problems.append(f"{called(obj)} would not be created: {'; '.join(broken)}")
+                return []
             try:
                 reviewed = await self._review(question, obj)
                 return [] if reviewed is None else await self._made(question, reviewed)
@@ -303,6 +307,8 @@ class ManifestDrafter:
             InvalidObjectError, TerminalError: no Workload can be made of it.
         """
         group_kind, namespace = _group_kind(obj), question.asked.namespace
+        if self._operator.manager.namespace_labels(namespace) is None:
+            raise ConfigError(f"namespace {namespace} does not exist; create it, or ask with another one")
         if not self._operator.manager.manages(namespace):
             raise ConfigError(f"namespace {namespace} is not managed (managedJobsNamespaceSelector): it starts at once")
         framework = framework_of_kind(*group_kind)

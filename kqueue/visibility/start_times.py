@@ -414,9 +414,18 @@ def _time(name: str, at: datetime, seconds: int) -> JSON:
 
 
 async def _workloads(some: Iterable[Mention], count: int, may: _Reader) -> JSON:
-    """Return the workloads that the user may read by name, and the number of all others."""
-    named = [one.key for one in some if await may.read(one.namespace)]
-    return {"workloads": named, "others": count - len(named)}
+    """Return the workloads that the user may read by name, the number of workloads of a question that have no names
+    yet, and the number of all others.
+    """
+    every = list(some)
+    asked = sum(is_asked(one.key) for one in every)
+    named = [one.key for one in every if not is_asked(one.key) and await may.read(one.namespace)]
+    return {"workloads": named, "others": count - len(named) - asked, **({"asked": asked} if asked else {})}
+
+
+def is_asked(key: str) -> bool:
+    """Whether a key (namespace/name) is that of a workload of a simulation, which no object can have."""
+    return "#" in key
 
 
 def _head(answer: StartAnswer) -> JSON:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -82,6 +83,28 @@ async def test_what_webhooks_refuse_is_refused_with_their_words(asked: Simulated
     with pytest.raises(ConfigError) as refused:
         await asked.ask(manifest)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param({"spec": {"parallelism": -1}}, "spec.parallelism: must not be negative, is -1", id="a count"),
+        pytest.param({"metadata": {"name": "a\x1b[2J"}}, "metadata.name: 'a\\x1b[2J' must be", id="a name"),
+        pytest.param({"metadata": {"generateName": "A-"}}, "metadata.generateName: 'A-' must be", id="a prefix"),
+    ],
+)
+async def test_what_the_api_server_refuses_is_refused(asked: Simulated, change: JSON, words: str) -> None:
+    manifest = job()
+    for part, fields in change.items():
+        manifest[part] = {**manifest[part], **fields}
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        await asked.ask(manifest)
+
+
+async def test_a_namespace_that_does_not_exist_says_so(asked: Simulated) -> None:
+    asked.operator.watches.namespaces.store.remove("ns")
+    with pytest.raises(ConfigError, match="namespace ns does not exist"):
+        await asked.ask(job())
 
 
 async def test_all_mistakes_of_all_manifests_are_told_at_once(asked: Simulated) -> None:

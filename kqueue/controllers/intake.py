@@ -48,32 +48,53 @@ _FLUSH_REST = 2
 class Window:
     """Collects names and passes them on together; `seconds` returns the length of a window that begins with the first
     name.
+
+    A wake-up of trees is collected as it is, and becomes names (`names_of`) when they are read: a thousand changes in
+    one tree walk the tree once.
     """
 
-    def __init__(self, clock: Clock, seconds: Callable[[], float], act: Callable[[frozenset[str]], None]) -> None:
-        self._clock, self._seconds, self._act = clock, seconds, act
+    def __init__(
+        self,
+        clock: Clock,
+        seconds: Callable[[], float],
+        act: Callable[[frozenset[str]], None],
+        names_of: Callable[[WakeUp], Iterable[str]] = lambda _: (),
+    ) -> None:
+        self._clock, self._seconds, self._act, self._names_of = clock, seconds, act, names_of
         self._names: set[str] = set()
+        self._wake_ups: set[WakeUp] = set()
         self._task: asyncio.Task[None] | None = None
 
     def add(self, names: Iterable[str]) -> None:
         """Add names to the open window, or open one."""
         self._names.update(names)
-        if self._names and (self._task is None or self._task.done()):
+        self._open()
+
+    def add_trees(self, wake_up: WakeUp) -> None:
+        """Add the names of trees to the open window, or open one."""
+        self._wake_ups.add(wake_up)
+        self._open()
+
+    def _open(self) -> None:
+        if (self._names or self._wake_ups) and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._wait())
 
     @property
     def names(self) -> Collection[str]:
         """The collected names. Callers must not change them."""
+        if self._wake_ups:
+            wake_ups, self._wake_ups = self._wake_ups, set()
+            self._names.update(self._names_of(WakeUp.together(wake_ups)))
         return self._names
 
     def now(self) -> None:
         """Pass the collected names on now."""
-        if self._names:
+        if self.names:
             self._hand_over()
 
     async def _wait(self) -> None:
         await self._clock.sleep(self._seconds())
-        if self._names:
+        if self.names:
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -152,7 +173,7 @@ class Intake:
         self._cache.gangs.on_leader = self.on_leader
         self._cache.gangs.on_promise = self.on_promise
         self._tried = self._flushing = 0.0  # seconds: all tries until the last window opened; flushes so far
-        self._flushes = Window(clock, self._flush_after, self._flush)
+        self._flushes = Window(clock, self._flush_after, self._flush, self._helped_by)
         self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
         self._freed_nodes = Window(clock, lambda: settings.foreign_drain, self._drain)
         self._windows = {
@@ -272,9 +293,6 @@ class Intake:
         assert seen is not None
         name = seen.metadata.name
         changed = old is None or new is None or not model.same_queue(old, new)
-        wake_up = WakeUp(source=WakeUpSource.CLUSTER_QUEUE, trees_of=frozenset({name}))
-        if changed:
-            self._publish(wake_up)
         self._cache.quota.on_cluster_queue(name, new)
         self._cache.budgets.on_cluster_queue(name, new)
         fair = self._fair_usage
@@ -286,7 +304,10 @@ class Intake:
             order = self._orders.of(name, model.plugin_profile(new.metadata))
             self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage, order=order)
         if changed:
-            self._publish(wake_up)
+            cohorts = {obj.spec.cohort_name or "" for obj in (old, new) if obj is not None}
+            mine = frozenset({name})
+            source, parents = WakeUpSource.CLUSTER_QUEUE, frozenset(cohorts - {""})
+            self._publish(WakeUp(source=source, cluster_queues=mine, trees_of=mine, cohorts=parents))
 
     def on_budget(self, queue: str) -> None:
         """Publish that a budget of a ClusterQueue has renewed, or is larger."""
@@ -299,10 +320,9 @@ class Intake:
         name = seen.metadata.name
         if old is not None and new is not None and old.spec == new.spec:
             return  # only its status was written
-        wake_up = WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset({name}))
-        self._publish(wake_up)
         self._cache.quota.on_cohort(name, new)
-        self._publish(wake_up)
+        cohorts = {name, *(obj.spec.parent_name or "" for obj in (old, new) if obj is not None)}
+        self._publish(WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset(cohorts - {""})))
 
     def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
         """Follow a LocalQueue that was created, stopped, resumed, changed or deleted."""
@@ -400,9 +420,16 @@ class Intake:
     def _publish(self, wake_up: WakeUp) -> None:
         """Collect the ClusterQueues that a change can help, and wake the scheduling loop if the change is urgent."""
         haste = wake_up.source.haste
-        self._windows[haste].add(self._queues.helped_by(wake_up, self._cache.quota))
+        window = self._windows[haste]
+        if window is self._flushes and wake_up.is_of_trees:
+            window.add_trees(wake_up)
+        else:
+            window.add(self._helped_by(wake_up))
         if haste is Haste.AT_ONCE:
             self._wake()
+
+    def _helped_by(self, wake_up: WakeUp) -> frozenset[str]:
+        return self._queues.helped_by(wake_up, self._cache.quota)
 
     def _drain(self, nodes: frozenset[str]) -> None:
         flavors = frozenset(f for node in nodes for f in self._cache.ledger.flavors_of(node))

@@ -13,7 +13,8 @@ Source: the compatible system's hierarchical cohorts (KEP-79, KEP-1224).
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from kqueue.core.quantity import INT64_MAX
@@ -135,9 +136,12 @@ class QuotaNode:
 
     def walk(self) -> Iterator[QuotaNode]:
         """Yield the node and all nodes below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        todo = [self]
+        while todo:
+            node = todo.pop()
+            yield node
+            if node.children:
+                todo.extend(reversed(node.children))
 
 
 # --- values of quotas alone -------------------------------------------------------------------------------------------
@@ -166,6 +170,49 @@ def rebuild_steps(root: QuotaNode) -> Iterator[None]:
             yield
         node.changes = root.changes
         _derive(node)
+
+
+def rebuild_above(changed: Iterable[QuotaNode]) -> list[QuotaNode]:
+    """Compute the values that follow from changed nodes, and return the new roots of their trees.
+
+    A node counts as changed if its quotas, children or parent differ from those of the last rebuild.  Only changed
+    nodes and nodes above them are derived; the others lose their cells.  A new object takes the place of each root, so
+    that no copy of a tree before the change counts as a copy of the changed one.
+    """
+    roots: list[QuotaNode] = []
+    stale = _with_ancestors(changed)
+    while stale:
+        node = stale.pop()
+        if node.parent is None:
+            node = replace(node, changes=[0])
+            for child in node.children:
+                child.parent = node
+            roots.append(node)
+        if node.is_cohort and not node.children:
+            node.usage = {}
+        _derive(node)
+    for root in roots:
+        for node in root.walk():
+            node.changes, node.cells, node.lendable = root.changes, {}, {}
+    return roots
+
+
+def _with_ancestors(nodes: Iterable[QuotaNode]) -> list[QuotaNode]:
+    """Return nodes and all nodes above them, each once, parents before children."""
+    depths: dict[int, int] = {}
+    found: list[tuple[int, QuotaNode]] = []
+    for node in nodes:
+        path: list[QuotaNode] = []
+        for above in node.path_to_root():
+            if id(above) in depths:
+                break
+            path.append(above)
+        top = path[-1].parent if path else None
+        depth = depths[id(top)] + 1 if top is not None else 0
+        for below, each in enumerate(reversed(path)):
+            depths[id(each)] = depth + below
+            found.append((depth + below, each))
+    return [node for _, node in sorted(found, key=itemgetter(0))]
 
 
 def _derive(node: QuotaNode) -> None:

@@ -25,7 +25,7 @@ class _State:
     """The state that the result depends on."""
 
     version: str
-    freed: tuple[int, int]
+    freed: int
     ended: int
     nodes: int
 

@@ -55,7 +55,7 @@ class Cache:
         """The requests of workloads."""
         self.quota = QuotaCache(
             self.ledger,
-            lambda: self.held.shares(),
+            lambda name: self.held.held_in(name).reserved,
             profile=profile,
             ignores_undeclared=ignores_undeclared,
             fungible=fungible,
@@ -106,8 +106,8 @@ class Cache:
         for number, name in enumerate(queues):
             if number % STEP == STEP - 1:
                 yield
-            queue = self.quota.queues.get(name)
-            root = queue.node.root if queue is not None else None
+            node = self.quota.node_of(name)
+            root = node.root if node is not None else None
             if root is not None and id(root) not in kept and id(root) not in self._prepared:
                 self._prepared[id(root)] = yield from quota.copy_steps(root)
 
@@ -123,12 +123,12 @@ class Cache:
         nodes: dict[str, QuotaNode] = {}
         former, self._copies = self._copies if self._reader() is None else {}, {}
         for name in wanted - inactive.keys():
-            queue = self.quota.queues.get(name)
-            if queue is None:
+            queue, node = self.quota.queues.get(name), self.quota.node_of(name)
+            if queue is None or node is None:
                 continue
             specs[name] = queue.spec
             if name not in nodes:
-                root = queue.node.root
+                root = node.root
                 copy = self._copies[id(root)] = (
                     former.get(id(root)) or self._prepared.get(id(root)) or quota.TreeCopy(root)
                 )

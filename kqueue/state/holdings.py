@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 from kqueue import model
 from kqueue.api import names
@@ -24,7 +23,7 @@ from kqueue.state import quota_audit
 from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
-from kqueue.state.held import HeldSums, HoldingShare, QueueHoldings
+from kqueue.state.held import HeldSums, QueueHoldings
 from kqueue.state.holding import Holding
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.quota_cache import QuotaCache
@@ -75,10 +74,6 @@ class Holdings:
         self.unpaid: dict[str, UnpaidPod] = {}
         """Bound pods that are charged in addition to the holdings, by `pod_key`."""
         self.recounts = Recounts(quota_audit.charged)
-
-    def shares(self) -> Iterator[HoldingShare]:
-        """Return the shares of quota that workloads, and pods without a reservation, use."""
-        return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self.unpaid.values()))
 
     def views(self) -> list[Admitted]:
         """Return all workloads with usage, as snapshots of this moment have them."""

@@ -317,14 +317,12 @@ class Queues:
 
     def helped_by(self, wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
         """Return the ClusterQueues whose parked workloads a change can help, according to the present trees and
-        flavors.
-
-        Changes of trees publish a wake-up before and one after the change.  Unknown names help no ClusterQueue.
+        flavors.  Unknown names help no ClusterQueue.
         """
         helped = set(wake_up.cluster_queues)
+        if wake_up.trees_of or wake_up.cohorts:
+            helped.update(lookup.in_trees(wake_up.trees_of, wake_up.cohorts))
         for names, queues_of in (
-            (wake_up.trees_of, lookup.tree_of),
-            (wake_up.cohorts, lookup.queues_in_cohort),
             (wake_up.flavors, lookup.queues_of_flavor),
             (wake_up.nodes_of, lookup.queues_beside),
         ):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
@@ -16,14 +15,12 @@ from kqueue.core.lost_work import RunLimits
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
-from kqueue.state import quota_trees
-from kqueue.state.audit import chunks
 from kqueue.state.checks import delayed_flavors
-from kqueue.state.held import HoldingShare
 from kqueue.state.ledger import NodeLedger
+from kqueue.state.live_trees import LiveTrees
 from kqueue.state.proposed import ProposedObjects, trees_with
 from kqueue.state.queue_problems import Inactive, problems
-from kqueue.state.quota_trees import ConfiguredQueue
+from kqueue.state.quota_trees import ConfiguredQueue, Trees, UsageOf, build_steps
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +31,7 @@ class QuotaCache:
     def __init__(
         self,
         ledger: NodeLedger,
-        shares: Callable[[], Iterator[HoldingShare]],
+        usage: UsageOf,
         *,
         profile: Profile,
         ignores_undeclared: bool,
@@ -43,19 +40,15 @@ class QuotaCache:
     ) -> None:
         """Take the ledger and the options.
 
-        `profile` serves ClusterQueues that do not choose one; `plugin_profiles` are all profiles of the configuration;
-        the others are as in `QueueSpec`.
+        `usage` returns the sum of all charges to a ClusterQueue, also to one that does not exist; `profile` serves
+        ClusterQueues that do not choose one; `plugin_profiles` are all profiles of the configuration; the others are as
+        in `QueueSpec`.
         """
-        self._ledger, self._shares = ledger, shares
+        self._ledger = ledger
         self._profile, self._ignores_undeclared, self._fungible = profile, ignores_undeclared, fungible
         self._plugin_profiles = plugin_profiles
         self.generation = 0
         """The number of changes that may change the outcome of a try."""
-        self._room_generations = Counter[str]()
-        self._freed = Counter[str]()
-        """The number of releases of quota since the trees were built, by root of a quota tree."""
-        self._rebuilt = 0
-        """The number of times that the quota trees were built."""
         self.queues: dict[str, ConfiguredQueue] = {}
         self._deleted_queues: set[str] = set()
         """Names of ClusterQueues that existed and are gone."""
@@ -65,7 +58,7 @@ class QuotaCache:
         """Flavors that have a topology."""
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
-        self.trees = quota_trees.Trees()
+        self._trees = LiveTrees(self.queues, self._cohorts, usage)
         self._inactive: dict[str, Inactive | None] = {}
         self._topology_only: dict[str, bool] = {}
         self._run_limits: RunLimits | None = None
@@ -89,15 +82,14 @@ class QuotaCache:
         if obj is None:
             if self.queues.pop(name, None) is not None:
                 self._deleted_queues.add(name)
-            self._rebuild(lambda: self.tree_of(name))
+            self._trees.on_queue(name)
             return
         self._deleted_queues.discard(name)
         if old is not None and model.same_queue(old.wire, obj):
             old.wire = obj
             return
         queue = self.queues[name] = self._configured(name, obj)
-        same = old is not None and old.gives_out_the_same_as(queue)
-        self._rebuild(lambda: () if same else self.tree_of(name))
+        self._trees.on_queue(name, same=old is not None and old.gives_out_the_same_as(queue))
 
     def _configured(self, name: str, obj: wire.ClusterQueue) -> ConfiguredQueue:
         """Return a ClusterQueue that is in no tree yet."""
@@ -105,7 +97,7 @@ class QuotaCache:
             obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
         )
         spec = replace(spec, delayed=delayed_flavors(obj.spec, self._checks))
-        return ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
+        return ConfiguredQueue(obj, spec, quotas, problem)
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
         """Follow a Cohort object that appeared, changed or (None) is gone; a cohort without object has no quota of its
@@ -121,7 +113,7 @@ class QuotaCache:
             problem = model.cohort_problem(obj)
             if problem:
                 _log.warning("a part of a Cohort cannot be parsed and is ignored", name=name, error=problem)
-        self._rebuild(lambda: self.queues_in_cohort(name))
+        self._trees.on_cohort(name)
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
         """Follow a Topology that appeared, changed or (None) is gone. The ledger recounts the usage of its flavors."""
@@ -164,21 +156,18 @@ class QuotaCache:
             self._ledger.on_flavor(name, flavor if flavor.topology is not None else None)
         return self.with_topology != before
 
-    def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
-        """Rebuild the quota trees from configuration and holdings; `tree` returns the queues of the changed tree."""
-        before = list(tree())
-        self.trees = quota_trees.build(self.queues, self._cohorts, self._shares())
-        self._room_generations.update({*before, *tree()})
-        self._rebuilt += 1
-        self._freed.clear()
+    @property
+    def trees(self) -> Trees:
+        """The quota trees.  Changes of the configuration are applied when a tree is read."""
+        return self._trees.now()
 
     # --- usage ------------------------------------------------------------------------------------------------
 
     def charge(self, queue: str, usage: Usage, *, sign: int) -> None:
         """Charge quota of a ClusterQueue (`sign` 1), or release it (-1)."""
-        node = self.trees.queues.get(queue)
+        node = self._trees.as_charged.queues.get(queue)
         if node is None:
-            return  # the ClusterQueue is gone; if it comes back, the rebuild counts the holding
+            return  # the ClusterQueue is gone, or new; its node begins with the sum of its holdings
         change = quota.add_usage if sign > 0 else quota.remove_usage
         for column, amount in usage.items():
             change(node, column, amount)
@@ -186,8 +175,7 @@ class QuotaCache:
     def count_freed(self, queue: str) -> None:
         """Count a release of quota in a ClusterQueue."""
         self.generation += 1
-        self._room_generations[queue] += 1
-        self._freed[self._root_of(queue)] += 1
+        self._trees.on_release(queue)
 
     def has_room(self, queue: str, usage: Usage) -> bool:
         """Whether a ClusterQueue may admit and has this much free quota."""
@@ -199,16 +187,16 @@ class QuotaCache:
     # --- proposals ---------------------------------------------------------------------------------------------
 
     def proposed(
-        self, objects: ProposedObjects, usage: Callable[[str], Usage]
+        self, objects: ProposedObjects, usage: UsageOf
     ) -> Generator[None, None, tuple[QuotaCache, frozenset[str]]]:
         """Return, in steps, the configuration with these objects, and the ClusterQueues of trees that were built.
 
-        The result follows no events and shares all other trees with this configuration.  `usage` returns what a
-        ClusterQueue uses, once for each in a built tree.
+        The result follows no events and shares all other trees with this configuration.  `usage` is called once for
+        each ClusterQueue in a built tree.
         """
         made = QuotaCache(
             NodeLedger(),
-            lambda: iter(()),
+            usage,
             profile=self._profile,
             ignores_undeclared=self._ignores_undeclared,
             fungible=self._fungible,
@@ -218,30 +206,28 @@ class QuotaCache:
         made.flavors, made.with_topology = dict(self.flavors), self.with_topology
         for name, flavor in objects.flavors.items():
             made.on_flavor(name, flavor)
-        made.queues = {**self.queues, **{n: made._configured(n, q) for n, q in objects.cluster_queues.items()}}
-        made._cohorts = {**self._cohorts, **objects.cohorts}
-        yield
-        roots = trees_with(self.trees.queues, iter(objects.cluster_queues))
-        roots += trees_with(self.trees.cohorts, objects.cohort_names())
-        if self.trees.in_cycle and roots:  # trees with cycles are in parts, which may belong together now
-            roots = [*self.trees.queues.values(), *self.trees.cohorts.values()]
+        made.queues.update({**self.queues, **{n: made._configured(n, q) for n, q in objects.cluster_queues.items()}})
+        made._cohorts.update({**self._cohorts, **objects.cohorts})
+        now = self.trees
+        roots = trees_with(now.queues, iter(objects.cluster_queues))
+        roots += trees_with(now.cohorts, objects.cohort_names())
+        if now.cyclic and roots:  # trees with cycles are in parts, which may belong together now
+            roots = [*now.queues.values(), *now.cohorts.values()]
         queues, cohorts = dict.fromkeys(objects.cluster_queues), dict.fromkeys(objects.cohorts)
         for node in (node for root in roots for node in root.walk()):
             (cohorts if node.is_cohort else queues)[node.name] = None
         yield
-        own: dict[str, ConfiguredQueue] = {}
-        for some in chunks(queues):
-            own |= {name: replace(made.queues[name]) for name in some}
-            yield
-        built = yield from quota_trees.build_steps(
-            own,
+        built = yield from build_steps(
+            {name: made.queues[name] for name in queues},
             {name: made._cohorts[name] for name in cohorts if name in made._cohorts},
-            (HoldingShare(name, "", admitted=True, usage=used) for name in queues if (used := usage(name))),
+            usage,
         )
-        made.trees = quota_trees.Trees(
-            queues={**self.trees.queues, **built.queues},
-            cohorts={**self.trees.cohorts, **built.cohorts},
-            in_cycle=(self.trees.in_cycle - queues.keys()) | built.in_cycle,
+        made._trees.put(
+            Trees(
+                queues={**now.queues, **built.queues},
+                cohorts={**now.cohorts, **built.cohorts},
+                cyclic=(now.cyclic - cohorts.keys()) | built.cyclic,
+            )
         )
         return made, frozenset(queues)
 
@@ -272,24 +258,20 @@ class QuotaCache:
             known = ", ".join(self._plugin_profiles)
             sentence = f"annotation {names.PROFILE_ANNOTATION} is {chosen!r}; the configuration has {known}"
             yield Inactive(names.REASON_MISCONFIGURED, sentence)
-        if name in self.trees.in_cycle:
+        if self.trees.is_in_cycle(name):
             yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
 
     def room_generation(self, name: str) -> int:
         """Return a number that rises when a workload of the ClusterQueue ends or changes its usage, and when quota of
         its tree or the order of its flavors changes; not when a workload gets quota.
         """
-        return self._room_generations[name]
+        return self._trees.room(name)
 
-    def freed_generation(self, name: str) -> tuple[int, int]:
-        """Return a value that differs after quota in the tree of a ClusterQueue was released or changed;
-        reserving quota does not change it.
+    def freed_generation(self, name: str) -> int:
+        """Return a number that rises when quota in the tree of a ClusterQueue is released or changed; reserving quota
+        does not change it.
         """
-        return self._rebuilt, self._freed[self._root_of(name)]
-
-    def _root_of(self, queue: str) -> str:
-        node = self.trees.queues.get(queue)
-        return [*node.path_to_root()][-1].name if node is not None else queue
+        return self._trees.freed(name)
 
     def queue_names(self) -> list[str]:
         """Return all known ClusterQueues."""
@@ -333,15 +315,14 @@ class QuotaCache:
         """Whether no ClusterQueue of that name was ever seen."""
         return queue not in self.queues and queue not in self._deleted_queues
 
-    def tree_of(self, name: str) -> list[str]:
-        """Return the ClusterQueues that share a root cohort with this one, itself included; empty if it is unknown."""
-        node = self.trees.queues.get(name)
-        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
-
-    def queues_in_cohort(self, cohort: str) -> list[str]:
-        """Return the ClusterQueues of the tree that contains the cohort."""
-        node = self.trees.cohorts.get(cohort)
-        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
+    def in_trees(self, queues: Iterable[str], cohorts: Iterable[str]) -> set[str]:
+        """Return the ClusterQueues in the trees of these ClusterQueues and cohorts, themselves included; unknown ones
+        have no tree.
+        """
+        trees = self.trees
+        roots = trees_with(trees.queues, iter(queues)) + trees_with(trees.cohorts, iter(cohorts))
+        unique = {id(root): root for root in roots}
+        return {node.name for root in unique.values() for node in root.walk() if not node.is_cohort}
 
     def queues_of_flavor(self, flavor: str) -> list[str]:
         """Return the ClusterQueues that list a flavor."""

@@ -6,7 +6,7 @@ Each source publishes a `WakeUp` with a scope.  Only `Queues.helped_by` turns th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -89,16 +89,28 @@ class WakeUp:
     nodes_of: frozenset[str] = _NONE
     everywhere: bool = False
 
+    @property
+    def is_of_trees(self) -> bool:
+        """Whether the scope has trees, and nothing else but ClusterQueues."""
+        return bool(self.trees_of or self.cohorts) and not (self.flavors or self.nodes_of or self.everywhere)
+
+    @classmethod
+    def together(cls, wake_ups: Iterable[WakeUp]) -> WakeUp:
+        """Return the union of wake-ups with such scopes; there is at least one."""
+        found = list(wake_ups)
+        return cls(
+            source=found[0].source,
+            cluster_queues=frozenset().union(*(one.cluster_queues for one in found)),
+            trees_of=frozenset().union(*(one.trees_of for one in found)),
+            cohorts=frozenset().union(*(one.cohorts for one in found)),
+        )
+
 
 class QueueLookup(Protocol):
     """Queries for the ClusterQueues of a tree, a flavor or nodes; `QuotaCache` answers from its present state."""
 
-    def tree_of(self, name: str, /) -> Collection[str]:
-        """Return the ClusterQueues in the cohort tree of a ClusterQueue, itself included; empty when it is unknown."""
-        ...
-
-    def queues_in_cohort(self, cohort: str, /) -> Collection[str]:
-        """Return the ClusterQueues in the tree of a cohort; empty when the cohort is unknown."""
+    def in_trees(self, queues: Collection[str], cohorts: Collection[str], /) -> Collection[str]:
+        """Return the ClusterQueues in the trees of these ClusterQueues and cohorts; unknown ones have no tree."""
         ...
 
     def queues_of_flavor(self, flavor: str, /) -> Collection[str]:

@@ -252,5 +252,5 @@ class StartQuestions:
         for queue in queues:
             spec = quota.queue_spec(queue)
             if spec is not None and (spec.preempts_own, spec.reclaims) != (Preempts.NEVER, Preempts.NEVER):
-                found |= {queue, *quota.tree_of(queue)}
-        return found
+                found.add(queue)
+        return found | quota.in_trees(found, ())

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
-from unittest import mock
 
 import msgspec
 
@@ -136,13 +135,10 @@ def wide_stage() -> Stage:
     async def made() -> World:
         world = World()
         world.flavor(topology=False)
-        quota = world.cache.quota
-        with mock.patch.object(quota, "_rebuild"):  # one for each object would take minutes
-            for i in range(WIDE // 100):
-                world.cohort(f"inner-{i}", parent="all")
-            for i, name in enumerate(names):
-                world.queue(name, quota=WIDE_QUOTA, cohort=f"inner-{i // 100}", preemption=explain.PREEMPTING)
-        quota.on_cohort("all", None)
+        for i in range(WIDE // 100):
+            world.cohort(f"inner-{i}", parent="all")
+        for i, name in enumerate(names):
+            world.queue(name, quota=WIDE_QUOTA, cohort=f"inner-{i // 100}", preemption=explain.PREEMPTING)
         for i in range(0, WIDE, 5):
             status = running(names[i + 1], WIDE_QUOTA, pods=1)
             world.workload("runs", queue=names[i + 1], pods=1, requests=WIDE_QUOTA, status=status)

@@ -187,14 +187,14 @@ def test_when_the_room_of_a_queue_is_another_one(happens: Callable[[Cache], obje
     on_queue(cache, "rival", cohortName="all")
     on_queue(cache, "team", cohortName="all")
     cache.held.on_workload("ns/a", make_workload("a", host="h1"))
-    cache.held.on_workload("ns/r", _in_queue(make_workload("r", host="h1"), "rival"))
+    cache.held.on_workload("ns/r", in_queue(make_workload("r", host="h1"), "rival"))
     before = cache.quota.room_generation("team")
     happens(cache)
 
     assert (cache.quota.room_generation("team") > before) is rises
 
 
-def _in_queue(workload: wire.Workload, queue: str) -> wire.Workload:
+def in_queue(workload: wire.Workload, queue: str) -> wire.Workload:
     admission = workload.status.admission
     assert admission is not None
     moved = msgspec.structs.replace(admission, cluster_queue=queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import pytest
@@ -14,13 +15,10 @@ from kqueue.state.wake_up import Haste, WakeUp, WakeUpSource
 class Neighbours:
     """Cohort `all` has `a` and `b`; flavor `f` is listed by `a`, and `twin` with the same nodes by `c`."""
 
-    def tree_of(self, name: str) -> list[str]:
+    def in_trees(self, queues: Collection[str], cohorts: Collection[str]) -> set[str]:
         """See `QueueLookup`."""
-        return {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}.get(name, [])
-
-    def queues_in_cohort(self, cohort: str) -> list[str]:
-        """See `QueueLookup`."""
-        return ["a", "b"] if cohort == "all" else []
+        trees = {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}
+        return {one for name in queues for one in trees.get(name, [])} | ({"a", "b"} if "all" in cohorts else set())
 
     def queues_of_flavor(self, flavor: str) -> list[str]:
         """See `QueueLookup`."""

@@ -463,6 +463,8 @@ class TreeCopy:
         for node, twin in self._pairs:
             if not node.is_cohort:
                 self.queues[node.name] = twin
+            if node.children and twin.children is _NO_CHILDREN:  # members came to the original between two steps
+                twin.children = []
             for child in node.children:
                 made += 1
                 if made % _STEP == 0:
@@ -484,12 +486,30 @@ class TreeCopy:
         self._seen = self._original.changes[0], self._changes[0]
 
 
+_NO_CHILDREN: list[QuotaNode] = []
+"""The children of all copied leaves; nobody adds to it."""
+
+
+def dissolve_steps(roots: Iterable[QuotaNode]) -> Generator[None, None, None]:
+    """Take trees apart that nobody will use again, in steps, so that their memory is free at once.
+
+    Parents and children refer to each other, and a collection of many of them takes hundreds of milliseconds.
+    """
+    made = 0
+    for root in roots:
+        for node in root.walk():
+            node.parent = None
+            made += 1
+            if made % _STEP == 0:
+                yield
+
+
 def _twin(node: QuotaNode, parent: QuotaNode | None, changes: list[int]) -> QuotaNode:
     return QuotaNode(
         node.name,
         node.is_cohort,
         parent,
-        [],
+        [] if node.children else _NO_CHILDREN,
         node.quotas,
         node.weight,
         node.subtree,

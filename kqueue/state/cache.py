@@ -103,10 +103,11 @@ class Cache:
     def copy_steps(self, queues: Iterable[str]) -> Iterator[None]:
         """Copy the quota trees that the next snapshot of these ClusterQueues would have to copy, in short steps."""
         kept = self._copies if self._reader() is None else {}
+        trees = self.quota.trees
         for number, name in enumerate(queues):
             if number % STEP == STEP - 1:
                 yield
-            node = self.quota.node_of(name)
+            node = trees.queues.get(name)
             root = node.root if node is not None else None
             if root is not None and id(root) not in kept and id(root) not in self._prepared:
                 self._prepared[id(root)] = yield from quota.copy_steps(root)
@@ -121,9 +122,10 @@ class Cache:
         inactive = {name: why.message for name in wanted if (why := self.quota.inactive(name)) is not None}
         specs: dict[str, QueueSpec] = {}
         nodes: dict[str, QuotaNode] = {}
+        trees = self.quota.trees
         former, self._copies = self._copies if self._reader() is None else {}, {}
         for name in wanted - inactive.keys():
-            queue, node = self.quota.queues.get(name), self.quota.node_of(name)
+            queue, node = self.quota.queues.get(name), trees.queues.get(name)
             if queue is None or node is None:
                 continue
             specs[name] = queue.spec

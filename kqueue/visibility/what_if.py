@@ -54,6 +54,7 @@ from kqueue.visibility.what_if_world import (
     ProposalReader,
     Side,
     active_queues,
+    dissolve,
     proposed_side,
     stopped_workloads,
 )
@@ -121,12 +122,15 @@ class WhatIfView:
         ended = await self._ended(asked, spec, side.world)
         gone = {one.workload.key for one in leaving} | {workload.key for workload in ended}
         leaving += await self._drained(side.world, change, gone, budget.pace)
-        side = await self._changed(side, change, leaving, ended, budget.pace)
+        read, side = side, await self._changed(side, change, leaving, ended, budget.pace)
         priorities = {setting.name: setting.value for setting in spec.priorities}
         before = await self._decided(now, {})
         after = await self._decided(side, priorities)
         found = await compared(before, after, leaving, budget.pace)
         times = await self._start_times(now, side, priorities, budget.pace) if spec.when else None
+        if not spec.when:  # the child process that computes start times is sent differences to trees that it got before
+            for one in (side, read):
+                await dissolve(one.world.snapshot.nodes, now.world.snapshot.nodes, budget.pace)
         keys = [*found.keys(), *(times.keys() if isinstance(times, TimesCompared) else ())]
         audience = await audience_of(asked, keys)
         answer = {
@@ -157,6 +161,7 @@ class WhatIfView:
             uids.update(obj.metadata.uid for _, obj in line.items)
             await pace.step()
         world = await prospects.world(active, uids, pace, with_holders=True)
+        await pace.step()
         queues = frozenset(world.snapshot.queues)
         return Side(world=world, queues=queues, lines={name: line for name, line in lines.items() if name in queues})
 
@@ -275,6 +280,7 @@ class WhatIfView:
                 found.planned += 1
             since = await budget.step(since)
         found.queues = await uses(side.queues, side.world.snapshot, sequence.snapshot, budget.pace)
+        await dissolve(copy.nodes, side.world.snapshot.nodes, budget.pace)
         return found
 
     def _verdict(

@@ -89,10 +89,24 @@ async def proposed_side(
     made, built = await stepped(known.cache.quota.proposed(objects, _usage_of(world)), pace)
     queues = await active_queues(made, pace)
     views = await _views(known, world, objects, made, pace)
-    world = _with_configuration(world, made, built, queues, views)
+    world = await _with_configuration(world, made, built, queues, views, pace)
     local_queues = LocalQueues(known, objects.local_queues)
     lines = await _lines(known, now, objects, queues, local_queues, reader.held_back(local_queues, made), made, pace)
     return Side(world=world, queues=queues, lines=lines, heads_by=made)
+
+
+async def dissolve(nodes: Mapping[str, QuotaNode], kept: Mapping[str, QuotaNode], pace: RequestPace) -> None:
+    """Take the trees of copied nodes apart, but for trees that other nodes are in, too."""
+    roots, others = dict[int, QuotaNode](), set[int]()
+    for number, node in enumerate(kept.values()):
+        others.add(id(node.root))
+        if number % _STEP == 0:
+            await pace.step()
+    for number, node in enumerate(nodes.values()):
+        roots[id(node.root)] = node.root
+        if number % _STEP == 0:
+            await pace.step()
+    await stepped(quota.dissolve_steps(root for key, root in roots.items() if key not in others), pace)
 
 
 def stopped_workloads(now: Side, objects: ProposedObjects) -> list[Admitted]:
@@ -129,35 +143,45 @@ async def _views(
     return views
 
 
-def _with_configuration(
+async def _with_configuration(
     world: PlannedState,
     made: QuotaCache,
     built: frozenset[str],
     queues: frozenset[str],
     views: Mapping[str, TopologyView],
+    pace: RequestPace,
 ) -> PlannedState:
-    now = world.snapshot
+    now, trees = world.snapshot, made.trees.queues
     nodes: dict[str, QuotaNode] = {name: node for name, node in now.nodes.items() if name not in built}
-    nodes |= {name: made.trees.queues[name] for name in built}
+    nodes |= {name: trees[name] for name in built}
     for name in queues - nodes.keys():  # a flavor has made it active
         node = made.node_of(name)
         if node is not None:
             nodes |= quota.copy_tree(node.root)
+    await pace.step()
+    specs = {name: spec for name in queues if (spec := made.queue_spec(name)) is not None}
+    await pace.step()
+    inactive = {name: why.message for name in made.queue_names() if (why := made.inactive(name)) is not None}
+    await pace.step()
+    admitted = _admitted(world, nodes)
+    await pace.step()
     snapshot = replace(
         now,
-        queues={name: spec for name in queues if (spec := made.queue_spec(name)) is not None},
+        queues=specs,
         nodes=nodes,
         flavors=dict(made.flavors),
         topologies=views,
-        inactive={name: why.message for name in made.queue_names() if (why := made.inactive(name)) is not None},
-        admitted=_admitted(world, nodes),
+        inactive=inactive,
+        admitted=admitted,
     )
-    return replace(world, snapshot=snapshot, rules=replace(world.rules, limits=made.run_limits()))
+    limits = made.run_limits()
+    await pace.step()
+    return replace(world, snapshot=snapshot, rules=replace(world.rules, limits=limits))
 
 
 def _admitted(world: PlannedState, nodes: Mapping[str, QuotaNode]) -> Mapping[str, Mapping[str, Admitted]]:
     """Return the workloads with reservations, also of ClusterQueues that the snapshot did not have."""
-    new: dict[str, Mapping[str, Admitted]] = {name: {} for name in nodes if name not in world.snapshot.nodes}
+    new: dict[str, Mapping[str, Admitted]] = {name: {} for name in nodes.keys() - world.snapshot.nodes.keys()}
     for workload in world.holders if new else ():
         if workload.queue in new:
             cast("dict[str, Admitted]", new[workload.queue])[workload.key] = workload

@@ -34,7 +34,7 @@ from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from kqueue.manager.proposing import PolicyManifestReader
-from kqueue.runtime.loop import freeze_after_sync
+from kqueue.runtime.loop import COLLECTOR_THRESHOLDS, freeze_after_sync
 from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
 from kqueue.state.tries import Tries
@@ -198,6 +198,8 @@ def measure(
 ) -> Iterator[Figure]:
     """Ask again and again; what is free changes in between, as it does in a cluster."""
     world, simulations, what_ifs, loop = on()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)  # as in a controller
     view = what_ifs.view if changes else simulations.view
     times, stretches, busy = [], [], []
     answer: JSON = {}
@@ -207,6 +209,7 @@ def measure(
         times.append(took)
         stretches.append(stretch)
         busy.append(held)
+    gc.set_threshold(*thresholds)
     check(right(answer), f"the answer is {answer.get('summary') or answer.get('counts')}: {answer.get('message')}")
     yield Figure("answer_ms", times[1:], goal=at_most(goal))
     yield Figure("first_ms", times[:1])

@@ -179,7 +179,7 @@ class WhatIfView:
     async def _change(self, spec: api.WhatIfSpec, world: PlannedState, pace: RequestPace) -> PolicyChange:
         drained = frozenset(_path(drain) for drain in spec.drains)
         for drain in spec.drains:
-            if not has_domain(world.snapshot, _path(drain)):
+            if not has_domain(world, _path(drain)):
                 raise ConfigError(f"spec.drains: no topology has the domain {drain!r}; kqueue topology prints them")
         quotas: dict[str, dict[FlavorResource, Quota]] = {}
         for setting in spec.quotas:

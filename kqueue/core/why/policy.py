@@ -26,7 +26,7 @@ class PolicyChange:
 
     Args:
         quotas: by ClusterQueue and column.
-        drained: domains without their nodes, by their paths in any topology.
+        drained: domains without their nodes, by their paths in any topology; the nodes are gone in all topologies.
         added: nodes that come, of all flavors.
         priorities: of workloads with usage, by key.
     """
@@ -38,9 +38,18 @@ class PolicyChange:
 
 
 def drained_workloads(world: PlannedState, drained: Collection[Path]) -> Iterator[Admitted | None]:
-    """Yield the workloads with pods in these domains, and None between pieces of work."""
-    gone = {name: _leaves(view.tree, drained) for name, view in world.snapshot.topologies.items() if view.tree.paths}
-    for number, workload in enumerate(world.holders if any(gone.values()) else ()):
+    """Yield the workloads with pods on the nodes of these domains, in all topologies; and None between pieces of work."""
+    nodes, gone = _nodes(world, drained), dict[str, _Gone]()
+    for name, view in world.snapshot.topologies.items():
+        gone[name] = _Gone(_leaves_of_nodes(view.tree, nodes), set())
+        yield None
+    for spare in world.spares:
+        if spare.node in nodes and spare.flavor in gone:
+            gone[spare.flavor].left_out.update((spare.leaf.path, spare.leaf.path[-1:]))
+    yield None
+    for number, workload in enumerate(
+        world.holders if any(one.leaves or one.left_out for one in gone.values()) else ()
+    ):
         if number % _STEP == 0:
             yield None
         if _is_in(workload, world.snapshot, gone):
@@ -56,9 +65,9 @@ def changed(
     The snapshot has copies of the quota trees of `queues`; all others are shared and must only be read.
     """
     copy = yield from world.copied_steps(queues, ended=drained, quotas=change.quotas)
-    views = dict(copy.topologies)
+    views, nodes = dict(copy.topologies), _nodes(world, change.drained)
     for name, view in copy.topologies.items():
-        views[name] = _without(view, change.drained)
+        views[name] = _without(view, nodes)
         yield
     for flavor in {spare.flavor for spare in change.added}:
         views[flavor] = with_spares(views[flavor], [spare for spare in change.added if spare.flavor == flavor])
@@ -97,34 +106,53 @@ def nodes_like(snapshot: Snapshot, like: str, domain: Path, names: Iterable[str]
     return found
 
 
-def has_domain(snapshot: Snapshot, domain: Path) -> bool:
-    """Whether any topology has the domain."""
-    return bool(domain) and any(_leaves(view.tree, [domain]) for view in snapshot.topologies.values())
+def has_domain(world: PlannedState, domain: Path) -> bool:
+    """Whether any topology has the domain, also if all its nodes are left out."""
+    return bool(domain) and bool(_nodes(world, [domain]))
 
 
-def _leaves(tree: Tree, domains: Iterable[Path]) -> list[int]:
-    """Return the leaves of these domains in order: those of one domain follow each other."""
-    found: set[int] = set()
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """The drained domains of one flavor: leaves of its tree in order, and values of nodes that are left out of it."""
+
+    leaves: Sequence[int]
+    left_out: set[Path]
+
+
+def _nodes(world: PlannedState, domains: Collection[Path]) -> frozenset[str]:
+    """Return the names of the nodes of domains, in whichever topology each domain is; cordoned and broken ones, too."""
+    found: set[str] = set()
     for domain in domains:
-        found.update(tree.below(domain))
-    return sorted(found)
+        for view in world.snapshot.topologies.values():
+            found.update(node.name for leaf in view.tree.below(domain) for node in view.tree.leaves[leaf].nodes)
+        found.update(spare.node for spare in world.spares if spare.leaf.path[: len(domain)] == domain)
+    return frozenset(found)
 
 
-def _is_in(workload: Admitted, snapshot: Snapshot, gone: Mapping[str, Sequence[int]]) -> bool:
+def _leaves_of_nodes(tree: Tree, nodes: frozenset[str]) -> list[int]:
+    """Return the leaves that have no other nodes, in order.  The same nodes are in the topologies of several flavors."""
+    if not nodes:
+        return []
+    leaves = enumerate(tree.leaves)
+    return [number for number, leaf in leaves if leaf.nodes and all(node.name in nodes for node in leaf.nodes)]
+
+
+def _is_in(workload: Admitted, snapshot: Snapshot, gone: Mapping[str, _Gone]) -> bool:
     for flavor, usages in workload.domains.items():
-        leaves = gone.get(flavor)
-        if leaves:
-            tree = snapshot.topologies[flavor].tree
-            for usage in usages:
-                leaf = tree.leaf_of(usage.values)
-                at = bisect_left(leaves, leaf) if leaf is not None else len(leaves)
-                if at < len(leaves) and leaves[at] == leaf:
-                    return True
+        drained = gone.get(flavor)
+        if drained is None or not (drained.leaves or drained.left_out):
+            continue
+        leaves, tree = drained.leaves, snapshot.topologies[flavor].tree
+        for usage in usages:
+            leaf = tree.leaf_of(usage.values)
+            at = bisect_left(leaves, leaf) if leaf is not None else len(leaves)
+            if (at < len(leaves) and leaves[at] == leaf) or (leaf is None and usage.values in drained.left_out):
+                return True
     return False
 
 
-def _without(view: TopologyView, drained: Collection[Path]) -> TopologyView:
-    gone = _leaves(view.tree, drained)
+def _without(view: TopologyView, nodes: frozenset[str]) -> TopologyView:
+    gone = _leaves_of_nodes(view.tree, nodes)
     if not gone:
         return view
     tree, edit = view.tree.edited(gone, [])

@@ -162,9 +162,10 @@ def racks() -> list[Any]:
     ]
 
 
-def put_node(world: Scheduled, name: str, rack: str) -> None:
+def put_node(world: Scheduled, name: str, rack: str, **spec: Any) -> None:
     body = {
         "metadata": {"name": name, "labels": {"rack": rack, HOST: name}},
+        "spec": spec,
         "status": {
             "allocatable": {"cpu": "4", "pods": "10"},
             "conditions": [{"type": "Ready", "status": "True"}],

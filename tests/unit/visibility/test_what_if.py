@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.api.wire import what_if as api
 from kqueue.controllers.blockers import Blockers, LocalQueueSource
-from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import ConfigError
 from kqueue.jobs.switches import JobFeatures
 from kqueue.manager.proposing import PolicyManifestReader
@@ -19,7 +19,14 @@ from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.what_if import WhatIfView
 from kqueue.visibility.what_if_lines import HeldBack
 from kqueue.visibility.workload_state import Hindrance
-from tests.unit.controllers.builders import make_cluster_queue, make_local_queue, make_workload, reserved, status_of
+from tests.unit.controllers.builders import (
+    make_cluster_queue,
+    make_flavor,
+    make_local_queue,
+    make_workload,
+    reserved,
+    status_of,
+)
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.visibility.test_placements import put_node, racks
 from tests.unit.visibility.test_simulation import prospects_of
@@ -65,12 +72,13 @@ async def cycles(world: Scheduled, number: int = 8) -> None:
         world.sync()
 
 
-def put_on(world: Scheduled, name: str, host: str) -> None:
+def put_on(world: Scheduled, name: str, host: str, *, queue: str = "team", flavor: str = "default") -> None:
     """A workload of four cpus on a host."""
-    status = reserved(cpus=4)
-    domains = {"levels": [HOST], "slices": [slice_of(host)]}
-    status["admission"]["podSetAssignments"][0]["topologyAssignment"] = domains
-    world.add(make_workload(name, cpus=4, status=status))
+    status = reserved(cpus=4, queue=queue)
+    (assigned,) = status["admission"]["podSetAssignments"]
+    assigned["topologyAssignment"] = {"levels": [HOST], "slices": [slice_of(host)]}
+    assigned["flavors"] = {"cpu": flavor}
+    world.add(make_workload(name, queue="main" if queue == "team" else queue, cpus=4, status=status))
 
 
 def slice_of(host: str) -> JSON:
@@ -152,6 +160,41 @@ async def test_a_drained_rack_evicts_its_workloads() -> None:
         assert named(answer["evicted"]) == {"a", "b"}
         assert sorted(one["again"] for one in answer["evicted"]) == ["Later", "Now"]
         assert {one["reason"] for one in answer["evicted"]} == {"Drained"}
+    finally:
+        await world.close()
+
+
+async def test_workloads_on_a_cordoned_host_of_a_drained_rack_leave() -> None:
+    """Such a host is in no topology, and its pods run."""
+    world = Scheduled(*racks())
+    world.sync()
+    try:
+        put_node(world, "h1", "r1")
+        put_node(world, "h2", "r2")
+        put_on(world, "a", "h1")
+        put_node(world, "h1", "r1", unschedulable=True)
+        answer = await asked(world, drains=["r1"])
+        assert [(one["name"], one["again"]) for one in answer["evicted"]] == [("a", "Now")]
+    finally:
+        await world.close()
+
+
+async def test_a_drained_rack_is_gone_for_flavors_of_other_topologies() -> None:
+    """Its hosts are in a topology of racks, and in one of hosts alone, in which no domain has the name of the rack."""
+    bare = {"metadata": {"name": "bare"}, "spec": {"levels": [{"nodeLabel": HOST}]}}
+    queues = [
+        (TOPOLOGIES, bare),
+        (RESOURCE_FLAVORS, make_flavor("other", topologyName="bare")),
+        (CLUSTER_QUEUES, make_cluster_queue("rest", cpus={"other": 10})),
+        (LOCAL_QUEUES, make_local_queue("rest", cluster_queue="rest")),
+    ]
+    world = Scheduled(*racks(), *queues)
+    world.sync()
+    try:
+        put_node(world, "h1", "r1")
+        put_on(world, "a", "h1", queue="rest", flavor="other")
+        answer = await asked(world, drains=["r1"])
+        assert [(one["name"], one["again"]) for one in answer["evicted"]] == [("a", "Never")]
     finally:
         await world.close()
 

@@ -43,6 +43,12 @@ _CAUSES = {
 }
 
 
+_LEFT_OUT = {
+    "AdmissionChecks": "admission checks of the ClusterQueue take",
+    "PodsReady": "pods of workloads before it take to become ready (waitForPodsReady.blockAdmission)",
+}
+
+
 def _facts(start: JSON) -> Iterator[str]:
     domains = ["/".join(one["domain"]) for one in start.get("domains") or ()]
     if domains:
@@ -51,6 +57,9 @@ def _facts(start: JSON) -> Iterator[str]:
     for name, verb in (("after", "after the end of"), ("unknown", "without known run time:")):
         if name in start:
             yield f"{verb} {_workloads(start[name])}"
+    left_out = [_LEFT_OUT.get(one, one) for one in start.get("leftOut") or ()]
+    if left_out:
+        yield f"without the time that {' and '.join(left_out)}"
     assumed = start.get("assumptions")
     if assumed:
         sources = [f"{count} {source.lower()}" for source, count in assumed["running"].items()]

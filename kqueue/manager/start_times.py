@@ -53,7 +53,12 @@ def make_questions(operator: Operator, sources: Sources, pending: PendingWorkloa
         pending=pending,
         held_back=sources.held_back,
         run_times=operator.manager.shared(make_run_times),
-        rules=DrainRules(order=settings.order, looks=settings.looks, line_of=operator.manager.shared(make_lines).of),
+        rules=DrainRules(
+            order=settings.order,
+            looks=settings.looks,
+            line_of=operator.manager.shared(make_lines).of,
+            one_by_one=settings.block_admission,
+        ),
     )
 
 

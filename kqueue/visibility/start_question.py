@@ -49,12 +49,18 @@ def with_added(question: StartQuestion, added: Sequence[WaitingWorkload]) -> Sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRules:
-    """The settings of the scheduling loop that a drain follows."""
+    """The settings of the scheduling loop that a drain follows.
+
+    Args:
+        one_by_one: whether a workload is admitted only when the pods of all admitted ones are ready, which a drain does
+            not follow.
+    """
 
     order: OrderRules = DEFAULT_RULES
     looks: SecondLooks = ALL_LOOKS
     bounds: DrainBounds = DEFAULT_BOUNDS
     line_of: Callable[[str], LineRule | None] = lambda _queue: None
+    one_by_one: bool = False
 
 
 class KnownRunTimes(Protocol):
@@ -90,6 +96,13 @@ class StartQuestions:
         self._before: dict[str, Head] = {}
         self._read: dict[str, Head] = {}
         """The heads of the last question, and of this one, by UID."""
+
+    def left_out(self, queue: str) -> tuple[str, ...]:
+        """Return what delays starts in a ClusterQueue and takes no time in a drain: `AdmissionChecks`, `PodsReady`."""
+        found = self._known.cache.quota.queue_object(queue)
+        strategy = found.spec.admission_checks_strategy if found is not None else None
+        has_checks = strategy is not None and bool(strategy.admission_checks)
+        return ("AdmissionChecks",) * has_checks + ("PodsReady",) * self._rules.one_by_one
 
     async def read(self, now: datetime, pace: RequestPace) -> tuple[StartQuestion, dict[str, str]]:
         """Return the question for all waiting workloads, and the keys of all workloads by UID.

@@ -75,6 +75,7 @@ class StartAnswer:
         queues: the ClusterQueues of workloads that wait in one, by UID; a workload that leaves its hosts is in none.
         strict: the ClusterQueues with StrictFIFO.
         stretch: the thousandths by which the times until p90 are stretched, by ClusterQueue; others are not.
+        left_out: what delays starts and took no time in the drains, by ClusterQueue (`StartQuestions.left_out`).
     """
 
     at: datetime
@@ -84,6 +85,7 @@ class StartAnswer:
     queues: Mapping[str, str]
     strict: frozenset[str]
     stretch: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def stretch_of(self, uid: str) -> int:
         """Return the thousandths by which the time until p90 of a workload is stretched."""
@@ -255,6 +257,7 @@ class StartTimesSource:
             queues={one.head.uid: line.queue for line in question.lines for one in line.workloads},
             strict=frozenset(line.queue for line in question.lines if line.is_strict),
             stretch={line.queue: self._stretch_of(line.queue) for line in question.lines},
+            left_out={line.queue: self._questions.left_out(line.queue) for line in question.lines},
         )
 
     async def _end_when_idle(self) -> None:
@@ -406,6 +409,9 @@ async def shown_start(uid: str, answer: StartAnswer, may: _Reader) -> JSON:
             shown["unknown"] = await _workloads(start.reason.workloads, start.reason.count, may)
     if queue is not None:
         shown["strategy"] = "StrictFIFO" if queue in answer.strict else "BestEffortFIFO"
+        left_out = answer.left_out.get(queue, ())
+        if left_out and start.earlier is not None:
+            shown["leftOut"] = list(left_out)
     return shown
 
 

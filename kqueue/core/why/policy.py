@@ -38,7 +38,9 @@ class PolicyChange:
 
 
 def drained_workloads(world: PlannedState, drained: Collection[Path]) -> Iterator[Admitted | None]:
-    """Yield the workloads with pods on the nodes of these domains, in all topologies; and None between pieces of work."""
+    """Yield the workloads with pods on the nodes of these domains, in all topologies, and None between pieces of
+    work.
+    """
     nodes, gone = _nodes(world, drained), dict[str, _Gone]()
     for name, view in world.snapshot.topologies.items():
         gone[name] = _Gone(_leaves_of_nodes(view.tree, nodes), set())
@@ -130,7 +132,7 @@ def _nodes(world: PlannedState, domains: Collection[Path]) -> frozenset[str]:
 
 
 def _leaves_of_nodes(tree: Tree, nodes: frozenset[str]) -> list[int]:
-    """Return the leaves that have no other nodes, in order.  The same nodes are in the topologies of several flavors."""
+    """Return the leaves that have no other nodes, in order.  Flavors of several topologies have the same nodes."""
     if not nodes:
         return []
     leaves = enumerate(tree.leaves)

@@ -32,6 +32,7 @@ ASSUMED = {"arrivals": "nothing arrives", "running": {"Promised": 3, "Unknown": 
                 "moreDomains": 2,
                 "after": {"workloads": ["ns/a"], "others": 1},
                 "unknown": {"workloads": [], "others": 2},
+                "leftOut": ["AdmissionChecks", "PodsReady"],
                 "assumptions": ASSUMED,
             },
             [
@@ -39,6 +40,8 @@ ASSUMED = {"arrivals": "nothing arrives", "running": {"Promised": 3, "Unknown": 
                 "in b0/r1 and 2 more",
                 "after the end of ns/a, 1 other",
                 "without known run time: 2 others",
+                "without the time that admission checks of the ClusterQueue take and pods of workloads before it take to "
+                "become ready (waitForPodsReady.blockAdmission)",
                 "if nothing arrives; run times of running workloads: 3 promised, 1 unknown",
             ],
             id="all facts",

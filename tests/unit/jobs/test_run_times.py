@@ -103,9 +103,9 @@ def test_the_kubelet_ends_a_pod_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("kind", ["AppWrapper", "SparkApplication", "RayCluster", "RayService"])
 def test_other_kinds_have_no_deadline(kind: str) -> None:
-    """A field of the same name in them ends nothing."""
+    """A field of the same name in them ends nothing, nor does the time that a SparkApplication is kept after its end."""
     adapter = next(found for (_, name), found in BY_GROUP_KIND.items() if name == kind)
-    assert run_times.traits(adapter, {"spec": {"activeDeadlineSeconds": 60}}) == {}
+    assert run_times.traits(adapter, {"spec": {"activeDeadlineSeconds": 60, "timeToLiveSeconds": 60}}) == {}
 
 
 BAD = ["0", "-1", "1h", "1.5", "31536001", "1e3", " 5", "+5", "\u0663", "9" * 200_000]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
@@ -57,15 +59,19 @@ class Here:
         self.stops += 1
 
 
+DEFAULT = DrainRules()
+CHECKED = {"admissionChecks": [{"name": "license"}]}
+
+
 class Cluster:
     """Ten cpus of quota: one workload runs with all of them, others wait in two namespaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: DrainRules = DEFAULT, **queue: Any) -> None:
         elsewhere = make_local_queue()
         elsewhere["metadata"]["namespace"] = "other"
         self.world = world = Scheduled(
             (RESOURCE_FLAVORS, make_flavor()),
-            (CLUSTER_QUEUES, make_cluster_queue()),
+            (CLUSTER_QUEUES, make_cluster_queue(**queue)),
             (LOCAL_QUEUES, make_local_queue()),
             (LOCAL_QUEUES, elsewhere),
             (WORKLOADS, make_workload("runs", cpus=10, status=reserved(cpus=10), maximumExecutionTimeSeconds=FOR)),
@@ -74,6 +80,9 @@ class Cluster:
             (WORKLOADS, make_workload("third", cpus=10, minute=3)),
         )
         world.sync()
+        checks = {"type": "Active", "status": "True", "reason": "Active"}
+        check = {"metadata": {"name": "license"}, "spec": {"controllerName": "x"}, "status": {"conditions": [checks]}}
+        world.intake.on_check(None, msgspec.convert(check, wire.AdmissionCheck))
         self.computer = Here()
         pending = PendingWorkloads(
             queues=world.queues, workloads=world.workloads, local_queues=world.local_queues, clock=world.clock
@@ -84,7 +93,7 @@ class Cluster:
             pending=pending,
             held_back=lambda _workload: (),
             run_times=RunTimes(None, world.clock.now),
-            rules=DrainRules(),
+            rules=rules,
         )
         self.source = StartTimesSource(questions, self.computer, clock=world.clock)
         self.views = StartTimeViews(self.source, world.clock)
@@ -212,6 +221,23 @@ async def test_an_explanation_has_the_start_time() -> None:
     assert found["assumptions"]["horizonSeconds"] == 7 * 86_400
     assert (await view(question("ns", "new")))["pending"]["startTime"]["known"] is False
     assert await view(question("ns", "runs")) == {"running": {}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "left_out"),
+    [
+        pytest.param(lambda: Cluster(), None, id="nothing"),
+        pytest.param(lambda: Cluster(admissionChecksStrategy=CHECKED), ["AdmissionChecks"], id="checks"),
+        pytest.param(lambda: Cluster(DrainRules(one_by_one=True)), ["PodsReady"], id="one by one"),
+    ],
+)
+async def test_delays_that_no_drain_knows_are_named(cluster: Callable[[], Cluster], left_out: list[str] | None) -> None:
+    """For workloads that exist, and for one that does not."""
+    one = cluster()
+    every = {item["metadata"]["name"]: "leftOut" in item["startTime"] for item in (await one.every())["items"]}
+    (asked,) = await asked_about(one, added(one, "new", priority=5))
+    assert asked.get("leftOut") == left_out
+    assert every["first"] is (left_out is not None)
 
 
 # --- workloads that do not exist --------------------------------------------------------------------------------------

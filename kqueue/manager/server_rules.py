@@ -1,4 +1,4 @@
-"""Rules of the API server that a manifest must keep before anybody could create it, as far as answers depend on them."""
+"""Rules of the API server that a manifest must keep before anybody could create it, where answers depend on them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import msgspec
 
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import what_if as api
-from kqueue.core.decision import Admit, Preempt, Wait
 from kqueue.core.future.question import StartQuestion
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.quantity import parse_quantity
@@ -26,20 +25,17 @@ from kqueue.core.topology.result import Path
 from kqueue.core.why import PlanSequence, PolicyChange, changed, drained_workloads, has_domain, nodes_like
 from kqueue.core.workload import Admitted, Head, Snapshot
 from kqueue.documents import TooMuchError, check_json
-from kqueue.errors import ConfigError, InvalidObjectError
+from kqueue.errors import ConfigError
 from kqueue.model.pending import Pending
 from kqueue.state.quota_cache import QuotaCache
 from kqueue.visibility.pacing import PlanningBudget, QuestionTurns, RequestPace, stepped
 from kqueue.visibility.params import only
-from kqueue.visibility.placements import never
 from kqueue.visibility.prospects import Prospects
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.start_question import StartQuestions
 from kqueue.visibility.start_times import NoAnswer
 from kqueue.visibility.what_if_answer import (
-    STARTS,
     Leaving,
-    StartVerdict,
     WhatIfDecisions,
     audience_of,
     compared,
@@ -48,8 +44,9 @@ from kqueue.visibility.what_if_answer import (
     shown_queues,
     uses,
 )
-from kqueue.visibility.what_if_lines import TriedLine, class_of, prioritised, tried_line, turns, with_returned
+from kqueue.visibility.what_if_lines import TriedLine, class_of, prioritised, tried_line, with_returned
 from kqueue.visibility.what_if_times import StartTimesOfStates, TimesCompared
+from kqueue.visibility.what_if_turns import DecidedTurns
 from kqueue.visibility.what_if_world import (
     ProposalReader,
     Side,
@@ -61,8 +58,6 @@ from kqueue.visibility.what_if_world import (
 
 _PLAN_SECONDS = 1.5
 """Limit of the planner's own time for each of the two states."""
-_CHEAP = 50
-"""Verdicts by the shape of an earlier workload between two looks at the clock."""
 _FIELDS = {"nominalQuota": "nominal", "borrowingLimit": "borrowing_limit", "lendingLimit": "lending_limit"}
 _decode = msgspec.json.Decoder(api.WhatIfQuestion).decode
 
@@ -259,61 +254,20 @@ class WhatIfView:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     async def _decided(self, side: Side, priorities: Mapping[str, int]) -> WhatIfDecisions:
-        """Decide about all workloads of the lines, in turns as cycles do.
-
-        Behind one that waits, those of its ClusterQueue with the same shape wait, too; in a StrictFIFO one, all.
-        """
+        """Decide about all workloads of the lines, in turns as cycles do."""
         budget = PlanningBudget(self._clock, self._plan_seconds)
         copy = await stepped(side.world.copied_steps(side.queues), budget.pace)
         sequence, found = PlanSequence(side.world, copy), WhatIfDecisions()
         found.of = sum(len(line.items) for line in side.lines.values())
-        waited: dict[tuple[str, str], StartVerdict] = {}
-        since = self._clock.monotonic()
-        for line, item, obj in turns(list(side.lines.values()), priorities):
-            if not budget.is_left:
-                break
-            shape = (line.queue, "" if line.is_strict else item.shape)
-            known = waited.get(shape)
-            if known is not None:
-                behind = "behind one that waits in a StrictFIFO queue" if line.is_strict else known.message
-                start = "Later" if line.is_strict else known.start
-                found.verdicts[item.key] = StartVerdict(key=item.key, queue=line.queue, start=start, message=behind)
-                found.planned += 1
-                if found.planned % _CHEAP:
-                    continue
-            else:
-                verdict = self._verdict(sequence, line, item, obj, priorities, side.heads_by)
-                found.verdicts[item.key] = verdict
-                if verdict.start not in STARTS:
-                    waited[shape] = verdict
-                found.planned += 1
-            since = await budget.step(since)
+
+        def head_of(queue: str, item: Pending, obj: wire.Workload) -> Head:
+            return self._head(queue, item, obj, priorities, side.heads_by)
+
+        lines = [prioritised(line, priorities) for line in side.lines.values()]
+        await DecidedTurns(lines, head_of, sequence, found, budget).run()
         found.queues = await uses(side.queues, side.world.snapshot, sequence.snapshot, budget.pace)
         await dissolve(copy.nodes, side.world.snapshot.nodes, budget.pace)
         return found
-
-    def _verdict(
-        self,
-        sequence: PlanSequence,
-        line: TriedLine,
-        item: Pending,
-        obj: wire.Workload,
-        priorities: Mapping[str, int],
-        heads_by: QuotaCache | None,
-    ) -> StartVerdict:
-        try:
-            head = self._head(line.queue, item, obj, priorities, heads_by)
-        except InvalidObjectError as e:
-            return StartVerdict(key=item.key, queue=line.queue, start="Never", message=str(e))
-        match sequence.decide(head):
-            case Admit():
-                return StartVerdict(key=item.key, queue=line.queue, start="Now")
-            case Preempt(targets=targets):
-                victims = tuple(target.admitted for target in targets)
-                return StartVerdict(key=item.key, queue=line.queue, start="AfterPreemption", victims=victims)
-            case Wait(blockers=blockers) as wait:
-                start = "Never" if never(blockers) else "Later"
-                return StartVerdict(key=item.key, queue=line.queue, start=start, message=wait.message)
 
     def _head(
         self,

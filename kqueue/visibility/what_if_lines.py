@@ -1,8 +1,8 @@
-"""The workloads that each ClusterQueue would try, and the order of all tries, with and without a change."""
+"""The workloads that each ClusterQueue would try, with and without a change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
@@ -77,22 +77,3 @@ def prioritised(line: TriedLine, priorities: Mapping[str, int]) -> TriedLine:
         return line
     items = sorted(line.items, key=lambda entry: -priorities.get(class_of(entry[1]), entry[0].priority))
     return TriedLine(queue=line.queue, items=items, is_strict=line.is_strict)
-
-
-def turns(
-    lines: Collection[TriedLine], priorities: Mapping[str, int]
-) -> Iterator[tuple[TriedLine, Pending, wire.Workload]]:
-    """Yield all workloads in the order in which cycles try them: of each ClusterQueue the first ones, then the second
-    ones and so on; in one turn the higher priority first, then the older one.
-    """
-    left, turn = [prioritised(line, priorities) for line in lines if line.items], 0
-    while left:
-        heads = [(line, *line.items[turn]) for line in left]
-        heads.sort(key=lambda head: (-_priority(head[1], head[2], priorities), head[1].timestamp, head[1].key))
-        yield from heads
-        turn += 1
-        left = [line for line in left if len(line.items) > turn]
-
-
-def _priority(item: Pending, obj: wire.Workload, priorities: Mapping[str, int]) -> int:
-    return priorities.get(class_of(obj), item.priority) if priorities else item.priority

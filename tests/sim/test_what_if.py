@@ -249,12 +249,9 @@ class Change:
         pytest.param(("drains", "priorities", "addNodes"), id="together"),
     ],
 )
-@pytest.mark.parametrize("seed", few_seeds("0-1", "2,4,5,6,7,9,10,11"))
+@pytest.mark.parametrize("seed", few_seeds("0-1", "2,3,4,5,6,7,8,9,10,11"))
 async def test_nodes_and_priorities_have_the_effects_that_were_said(seed: int, kinds: tuple[str, ...]) -> None:
-    """The workloads that start, leave and wait.
-
-    In worlds 3 and 8, one of two workloads that compete would borrow, and goes behind the other one in a cycle.
-    """
+    """The workloads that start, leave and wait."""
     chance = random.Random(f"{seed}{kinds}")
     async with simulated(f"what-if-{seed}") as world:
         await drawn(world, random.Random(seed))

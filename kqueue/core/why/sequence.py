@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from kqueue.core import cycle
@@ -25,12 +25,19 @@ class PlanSequence:
 
     def decide(self, head: Head) -> Decision:
         """Return the decision of a cycle that tried this head alone, and charge it."""
+        (decision,) = self.decide_turn([head])
+        return decision
+
+    def decide_turn(self, heads: Sequence[Head]) -> Iterator[Decision]:
+        """Yield the decisions of a cycle that tries these heads of several ClusterQueues, and charge them.
+
+        The cycle has its own order of the heads.  Heads that wait withhold nothing from later ones.
+        """
         world = self._world
-        (decision,) = cycle.plan(
-            self.snapshot, [head], rules=world.rules, reserves=False, cache=self._cache, hooks=world.hooks
+        yield from cycle.plan(
+            self.snapshot, heads, rules=world.rules, reserves=False, cache=self._cache, hooks=world.hooks
         )
         self.snapshot.claims = ()  # they are charged from the first plan on
-        return decision
 
     def state(self, queues: Collection[str]) -> PlannedState:
         """Return the state after all decisions so far, for trials in these ClusterQueues; later decisions do not

@@ -82,30 +82,43 @@ def changed(
 def nodes_like(snapshot: Snapshot, like: str, domain: Path, names: Iterable[str]) -> list[Spare]:
     """Return nodes with these names like an existing one in a domain, for each flavor in whose topology that one is.
 
+    In topologies with other levels they are in the domain that the labels of both, the node and the domain, give.
     Empty if no topology has the node, or the domain's path is not one level above its hosts.
     """
+    there = {
+        flavor: (view.tree, node)
+        for flavor, view in snapshot.topologies.items()
+        if (node := next((node for leaf in view.tree.leaves for node in leaf.nodes if node.name == like), None))
+    }
+    fitting = [tree for tree, _ in there.values() if len(_above_hosts(tree)) == len(domain)]
+    named = [tree for tree in fitting if len(tree.below(domain))] or fitting  # a domain may be new, too
+    if not named:
+        return []
     found: list[Spare] = []
     chosen = list(names)
-    for flavor, view in snapshot.topologies.items():
-        leaf = next((leaf for leaf in view.tree.leaves for node in leaf.nodes if node.name == like), None)
-        levels = len(view.tree.levels) - 1 if view.tree.is_hostname else len(view.tree.levels)
-        if leaf is None or len(domain) != levels:
-            continue
-        node = next(node for node in leaf.nodes if node.name == like)
+    for flavor, (tree, node) in there.items():
+        levels = _above_hosts(tree)
+        its = tree if tree in named else named[0]
+        labels = {**node.labels, **dict(zip(_above_hosts(its), domain, strict=True))}
+        above = tuple(labels.get(level, "") for level in levels)
         for name in chosen:
-            path = (*domain, name) if view.tree.is_hostname else domain
-            made = replace(node, name=name, labels={**node.labels, HOSTNAME: name})
+            made = replace(node, name=name, labels={**labels, HOSTNAME: name})
             found.append(
                 Spare(
                     node=name,
                     flavor=flavor,
                     reason=ADDED,
-                    leaf=Leaf(path, (made,)),
+                    leaf=Leaf((*above, name) if tree.is_hostname else above, (made,)),
                     free=dict(node.allocatable),
                     idle=dict(node.allocatable),
                 )
             )
     return found
+
+
+def _above_hosts(tree: Tree) -> Sequence[str]:
+    """Return the levels of a topology without that of hosts."""
+    return tree.levels[:-1] if tree.is_hostname else tree.levels
 
 
 def has_domain(world: PlannedState, domain: Path) -> bool:

@@ -56,6 +56,7 @@ from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Profile
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.waiting import kept_for_others, waits
+from kqueue.core.withheld import WithheldCapacity
 from kqueue.core.workload import (
     Admission,
     Claim,
@@ -85,7 +86,7 @@ def plan(
     looks: SecondLooks = ALL_LOOKS,
     cache: PlanCache | None = None,
     enter: Callable[[Phase], None] = lambda _phase: None,
-    reserves: bool = True,
+    withheld: WithheldCapacity | None = None,
     next_head: NextHead = no_next_head,
     planner_failed: Callable[[str, Exception], None] = lambda _name, _error: None,
     hooks: HooksByProfile | None = None,
@@ -106,7 +107,7 @@ def plan(
         looks: the entries that are nominated a second time.
         cache: results that the next plan may use again; None: the plan begins without a cache.
         enter: called when the plan enters another phase, and after each decision.
-        reserves: whether capacity that an entry waits for is withheld from later entries.
+        withheld: gets the capacity of the snapshot that an entry waits for, and that is withheld from later entries.
         next_head: returns the next workload of a ClusterQueue: with fair sharing behind a preemptor, otherwise behind
             an admitted head.
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
@@ -120,9 +121,9 @@ def plan(
     findings = Findings(rules, cache.lowest)
     hooks = hooks or {}
     nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks, hints, explains)
-    cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
-    cycle.share_order = ShareOrder(snapshot.nodes, next_head)
-    cycle.lenders = Lenders(snapshot, next_head)
+    withheld = withheld if withheld is not None else WithheldCapacity(snapshot)
+    cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, withheld)
+    cycle.share_order, cycle.lenders = ShareOrder(snapshot.nodes, next_head), Lenders(snapshot, next_head)
     cycle.gangs = GangGate(snapshot)
     cycle.passing = Passing(nominator, rules.now)
     entries: list[NominatedHead] = []
@@ -203,7 +204,7 @@ class _Cycle:
     looks: SecondLooks
     order: ordering.OrderRules
     nominator: Nominator
-    reserves: bool = True
+    withheld: WithheldCapacity
     share_order: ShareOrder = field(init=False)
     gangs: GangGate = field(init=False)
     lenders: Lenders = field(init=False)
@@ -334,7 +335,7 @@ class _Cycle:
             self.claims.give_up(uid)
         if result is NEVER:
             return waits(entry, _NO_FIT)
-        if self.reserves and not is_planned:
+        if not is_planned:
             self._reserve(entry, anyway=comes_first)
         after = (self._no_candidates(entry), *_vetoes(self.findings.spared.get(uid, {})))
         return waits(entry, _NO_CANDIDATES if len(after) == 1 else Outcome.PLUGIN, after=after)
@@ -552,11 +553,11 @@ class _Cycle:
             elif own.borrowing_limit is not None:
                 amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
             # only free quota can be reserved: a larger charge would make later preemptors evict too much
-            quota.add_usage(node, column, min(amount, max(0, quota.available(node, column))))
+            self.withheld.add_quota(node, column, min(amount, max(0, quota.available(node, column))))
         if not has_quota:
             return  # hosts would be kept in vain, from all ClusterQueues, for as long as the entry is a head
         for flavor, found in entry.placement.items():
-            charge_domains(flavor, added_pods(entry.head, found), self.snapshot.topologies)
+            self.withheld.add_domains(flavor, added_pods(entry.head, found))
 
 
 def _policies(spec: QueueSpec, *, alone: bool) -> str:

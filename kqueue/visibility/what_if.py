@@ -264,7 +264,7 @@ class WhatIfView:
             return self._head(queue, item, obj, priorities, side.heads_by)
 
         lines = [prioritised(line, priorities) for line in side.lines.values()]
-        await DecidedTurns(lines, head_of, sequence, found, budget).run()
+        await DecidedTurns(lines, head_of, sequence, found, budget, len(side.queues)).run()
         found.queues = await uses(side.queues, side.world.snapshot, sequence.snapshot, budget.pace)
         await dissolve(copy.nodes, side.world.snapshot.nodes, budget.pace)
         return found

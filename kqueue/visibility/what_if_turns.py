@@ -21,8 +21,10 @@ from kqueue.visibility.placements import never
 from kqueue.visibility.what_if_answer import STARTS, StartVerdict, WhatIfDecisions
 from kqueue.visibility.what_if_lines import TriedLine
 
-_TOGETHER = 32
-"""Heads of one cycle: beside more of them a turn has several cycles, so that the event loop is not held for long."""
+_TOGETHER, _QUEUES = 32, 1_000
+"""Heads of one cycle, if there are no more ClusterQueues than this; else each head has a cycle of its own, because a
+cycle in a large tree would hold the event loop for long.
+"""
 _CHEAP = 50
 """Verdicts by the shape of an earlier workload between two looks at the clock."""
 
@@ -43,7 +45,7 @@ class _Front:
         return self.line.items[self.decided] if self.decided < len(self.line.items) else None
 
     def shape(self, item: Pending) -> tuple[str, str]:
-        """What workloads have in common that wait behind one another."""
+        """Return the group of a workload: if one of the group waits, all behind it wait."""
         return self.line.queue, "" if self.line.is_strict else item.shape
 
 
@@ -64,30 +66,40 @@ class DecidedTurns:
         sequence: PlanSequence,
         found: WhatIfDecisions,
         budget: PlanningBudget,
+        queues: int,
     ) -> None:
-        """`found` gets the verdicts."""
+        """`found` gets the verdicts; `queues` is the number of ClusterQueues with and without waiting workloads."""
+        self._together = _TOGETHER if queues <= _QUEUES else 1
         self._fronts = [_Front(line) for line in lines]
         self._head_of, self._sequence, self._found, self._budget = head_of, sequence, found, budget
         self._waited: dict[tuple[str, str], StartVerdict] = {}
+        self._strict: dict[str, _Tried] = {}
+        """First workloads of StrictFIFO lines that wait, by UID: each cycle tries them again."""
         self._since = budget.clock.monotonic()
 
     async def run(self) -> None:
         """Decide until all are decided, or no time is left."""
-        while self._budget.is_left and (turn := await self._turn()):
+        while turn := await self._turn():
             turn.sort(key=lambda one: (-one.head.priority, one.head.timestamp, one.head.uid))
-            before = self._found.planned
-            for begin in range(0, len(turn), _TOGETHER):
+            undecided = self._left
+            for begin in range(0, len(turn), self._together):
                 if not self._budget.is_left:
                     return
-                await self._decide(turn[begin : begin + _TOGETHER])
-            if self._found.planned == before:
+                await self._decide(turn[begin : begin + self._together])
+            if self._left == undecided:
                 for one in turn:  # none of them would ever be decided
                     self._say(one.front, one.item, StartVerdict(key=one.item.key, queue=one.head.queue, start="Later"))
+
+    @property
+    def _left(self) -> int:
+        return self._found.of - self._found.planned
 
     async def _turn(self) -> list[_Tried]:
         """Return the first workloads of all lines that are still to be decided, and decide those before them."""
         turn: list[_Tried] = []
-        for front in self._fronts:
+        for number, front in enumerate(self._fronts, 1):
+            if number % _CHEAP == 0:
+                self._since = await self._budget.step(self._since)
             while self._budget.is_left and (first := front.first) is not None:
                 item, obj = first
                 known = self._waited.get(front.shape(item))
@@ -112,12 +124,24 @@ class DecidedTurns:
             return None
 
     async def _decide(self, some: Sequence[_Tried]) -> None:
-        tried = {one.head.uid: one for one in some}
-        for decision in self._sequence.decide_turn([one.head for one in some]):
+        again = self._strict if len(self._strict) + len(some) <= self._together else {}
+        tried = {one.head.uid: one for one in (*again.values(), *some)}
+        for decision in self._sequence.decide_turn([one.head for one in tried.values()]):
             one = tried[decision.head.uid]
-            if not (isinstance(decision, Wait) and decision.outcome is Outcome.SKIPPED):
-                self._say(one.front, one.item, _verdict(one, decision))
+            verdict = _verdict(one, decision)
+            if one.head.uid in self._strict:
+                self._say_again(one, verdict)
+            elif not (isinstance(decision, Wait) and decision.outcome is Outcome.SKIPPED):
+                self._say(one.front, one.item, verdict)
+                if one.front.line.is_strict and verdict.start not in STARTS:
+                    self._strict[one.head.uid] = one
             self._since = await self._budget.step(self._since)
+
+    def _say_again(self, one: _Tried, verdict: StartVerdict) -> None:
+        """Follow another try of a workload that waited; those behind it are decided already."""
+        if verdict.start in STARTS:
+            self._found.verdicts[one.item.key] = verdict
+            del self._strict[one.head.uid]
 
     def _say_behind(self, front: _Front, item: Pending, known: StartVerdict) -> None:
         line = front.line

@@ -9,6 +9,7 @@ from kqueue.core import cycle
 from kqueue.core.decision import Decision
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planned_state import PlannedState
+from kqueue.core.withheld import WithheldCapacity
 from kqueue.core.workload import Head, Snapshot
 
 
@@ -31,12 +32,13 @@ class PlanSequence:
     def decide_turn(self, heads: Sequence[Head]) -> Iterator[Decision]:
         """Yield the decisions of a cycle that tries these heads of several ClusterQueues, and charge them.
 
-        The cycle has its own order of the heads.  Heads that wait withhold nothing from later ones.
+        As in any cycle, heads that wait withhold capacity from later ones of the cycle.
         """
-        world = self._world
+        world, withheld = self._world, WithheldCapacity(self.snapshot)
         yield from cycle.plan(
-            self.snapshot, heads, rules=world.rules, reserves=False, cache=self._cache, hooks=world.hooks
+            self.snapshot, heads, rules=world.rules, withheld=withheld, cache=self._cache, hooks=world.hooks
         )
+        withheld.give_back()
         self.snapshot.claims = ()  # they are charged from the first plan on
 
     def state(self, queues: Collection[str]) -> PlannedState:

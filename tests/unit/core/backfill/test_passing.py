@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.core.decision import Admit, Outcome, Preempt, Wait
+from kqueue.core.withheld import WithheldCapacity
 from kqueue.core.workload import Claim, Head, Preempts, Snapshot
 from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view, plan
 from tests.unit.core.backfill.lines import at, gang, limited, planned, racks
@@ -169,8 +170,10 @@ def test_a_cycle_gives_everything_back() -> None:
     snapshot, _ = kept()
     gpus = snapshot.topologies["gpu"].capacity
 
-    for decision in plan(snapshot, [small("w"), limited(make_head("v", pods=3), 40)], reserves=False):
+    withheld = WithheldCapacity(snapshot)
+    for decision in plan(snapshot, [small("w"), limited(make_head("v", pods=3), 40)], withheld=withheld):
         assert isinstance(decision, Wait)
+    withheld.give_back()
 
     assert sum(gpus.free(leaf)[GPU] for leaf in range(len(gpus.tree))) == 0
     node = snapshot.nodes["team"]

@@ -15,7 +15,7 @@ JSON = dict[str, Any]
 _SET = re.compile(
     r"clusterqueue/(?P<queue>[^=]+?)\.(?P<field>quota|borrowingLimit|lendingLimit)\.(?P<column>[^=]+)=(?P<value>.+)"
 )
-_NODES = re.compile(r"(?P<like>[^=@]+)=(?P<count>\d{1,6})@(?P<domain>[^=@]+)")
+_NODES = re.compile(r"(?P<like>[^=@]+)=(?P<count>\d{1,18})@(?P<domain>[^=@]+)")
 _WORKLOAD = re.compile(r"[^/\s]+/[^/\s]+")
 _PRIORITY = re.compile(r"(?P<name>[^=]+)=(?P<value>-?\d{1,10})")
 

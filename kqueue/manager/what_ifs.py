@@ -30,5 +30,6 @@ def make_what_ifs(operator: Operator, starts: StartTimeViews, pending: PendingWo
     return WhatIfView(
         make_prospects(operator),
         PolicyManifestReader(handlers, sources.known, sources.held_back_under),
+        has_class=lambda name: name in operator.watches.workload_priorities.store,
         times=WhatIfTimes(questions=make_questions(operator, sources, pending), computer=starts),
     )

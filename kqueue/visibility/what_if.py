@@ -9,7 +9,7 @@ one.  The differences are the answer.  Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -79,13 +79,14 @@ class WhatIfView:
         proposals: ProposalReader,
         *,
         times: WhatIfTimes | None = None,
+        has_class: Callable[[str], bool] = lambda _name: True,
         plan_seconds: float = _PLAN_SECONDS,
     ) -> None:
-        """`times` None: questions for start times are answered without; `plan_seconds` bounds the planner's time for
-        each of the two states.
+        """`times` None: questions for start times are answered without; `has_class` says whether a
+        WorkloadPriorityClass exists; `plan_seconds` bounds the planner's time for each of the two states.
         """
         self._prospects, self._clock, self._plan_seconds = prospects, prospects.clock, plan_seconds
-        self._proposals, self._times = proposals, times
+        self._proposals, self._times, self._has_class = proposals, times, has_class
         self._turns = QuestionTurns()
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
@@ -184,6 +185,11 @@ class WhatIfView:
             added += _added(number, nodes, world.snapshot)
             await pace.step()
         priorities: dict[str, int] = {}
+        for unknown in (setting.name for setting in spec.priorities if not self._has_class(setting.name)):
+            raise ConfigError(
+                f"spec.priorities: there is no WorkloadPriorityClass {unknown!r:.260}; kubectl get "
+                "workloadpriorityclasses has the names"
+            )
         values = {setting.name: setting.value for setting in spec.priorities}
         for workload in world.holders if values else ():
             obj = self._prospects.known.workloads.get(workload.key)

@@ -51,7 +51,9 @@ async def asked(world: Scheduled, *, readable: bool = True, plan_seconds: float 
     async def reads(_namespace: str) -> bool:
         return readable
 
-    view = WhatIfView(prospects_of(world), reader_of(world), plan_seconds=plan_seconds)
+    view = WhatIfView(
+        prospects_of(world), reader_of(world), has_class=lambda name: name != "nope", plan_seconds=plan_seconds
+    )
     body = msgspec.json.encode({"spec": spec})
     found = await view.view(AuthorizedQuestion(namespace="", name="", params={}, body=body, reads=reads))
     plain: JSON = msgspec.json.decode(msgspec.json.encode(found))
@@ -301,6 +303,7 @@ async def test_workloads_start_as_in_a_world_with_the_quota(seed: int) -> None:
     [
         pytest.param({}, "0 changes", id="nothing"),
         pytest.param({"drains": ["r9"]}, "no topology has the domain 'r9'", id="no-domain"),
+        pytest.param({"priorities": [{"name": "nope", "value": 1}]}, "no WorkloadPriorityClass 'nope'", id="no-class"),
         pytest.param({"drains": [""]}, "no topology has the domain ''", id="empty-domain"),
         pytest.param({"drains": ["r1"] * 65}, "65 changes", id="many"),
         pytest.param({"quotas": [quota(1, "none")]}, "no ClusterQueue of this name", id="no-queue"),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kqueue.api import names
-from kqueue.errors import ApiError, ForbiddenError, NotFoundError, NotServedError, ServerError
+from kqueue.errors import (
+    ApiError,
+    ForbiddenError,
+    NotFoundError,
+    NotServedError,
+    ServerError,
+    UnreachableError,
+)
 from kqueue.kube.conditions import condition
 
 if TYPE_CHECKING:
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 _UNAVAILABLE = 503
+_AT_ONCE = 5.0
+"""Seconds in which an API server that works answers a request for its version."""
 
 
 def path(*parts: str) -> str:
@@ -58,6 +68,15 @@ async def _answered(client: Client, group: str, version: str, answer: Awaitable[
             "the feature gate VisibilityOnDemand on?  One outside of the cluster needs --visibility-url "
             "'https://localhost:{port}'"
         ) from None
+    except UnreachableError as e:
+        from kqueue.runtime.transport import NeverSentError
+
+        if isinstance(e, NeverSentError) or not await _answers(client):
+            raise
+        raise NotServedError(
+            f"the API server answers, and the kqueue controller behind {group}/{version} does not: it may be stopped "
+            f"or starved; kqueue doctor and the controller's pods say more ({e})"
+        ) from e
     except ServerError as e:
         if e.status != _UNAVAILABLE:
             raise
@@ -65,6 +84,19 @@ async def _answered(client: Client, group: str, version: str, answer: Awaitable[
         raise NotServedError(
             f"the API server cannot reach the server of {group}/{version}; is a kqueue controller running?  {why or e}"
         ) from e
+
+
+async def _answers(client: Client) -> bool:
+    """Whether the API server itself answers at once."""
+    from kqueue.runtime.resources import ResourceType
+
+    version = ResourceType("", "", "", "Info", namespaced=False)
+    try:
+        async with asyncio.timeout(_AT_ONCE):
+            await client.get_path("/version", resource=version)
+    except (ApiError, TimeoutError):
+        return False
+    return True
 
 
 def _resource(path: str) -> ResourceType:

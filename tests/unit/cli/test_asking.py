@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, NotServedError
+from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, NotServedError, UnreachableError
 from kqueue.operations.questions import ask, path
 from kqueue.runtime.client import Client
 from kqueue.runtime.transport import ClientSettings
@@ -26,15 +27,21 @@ def refusal(code: int, message: str) -> tuple[int, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def client_of(answers: Answers) -> AsyncIterator[Client]:
+async def client_of(answers: Answers, *, silent: str = "", timeout: float = 30.0) -> AsyncIterator[Client]:
+    """A client of a server with these answers; paths that begin with `silent` get none."""
+    ends = asyncio.Event()
+
     async def answer(request: web.BaseRequest) -> web.Response:
+        if silent and request.path.startswith(silent):
+            await ends.wait()
         code, body = answers.get(request.path, refusal(404, "the server could not find the requested resource"))
         return web.json_response({**body, "asked": request.query_string}, status=code)
 
     async with RawTestServer(answer) as server:
-        settings = ClientSettings(attempts=1)
+        settings = ClientSettings(attempts=1, call_timeout=timeout)
         async with Client(f"http://{server.host}:{server.port}", settings=settings) as client:
             yield client
+        ends.set()
 
 
 UNREACHED = {
@@ -44,6 +51,17 @@ UNREACHED = {
         ]
     }
 }
+
+
+async def test_a_controller_that_hangs_is_told_from_an_api_server_that_hangs() -> None:
+    """The API server's own answer decides."""
+    answers = {"/version": (200, {"gitVersion": "v1"})}
+    async with client_of(answers, silent=QUESTION, timeout=0.2) as client:
+        with pytest.raises(NotServedError, match=r"the API server answers, and the kqueue controller .* does not"):
+            await ask(client, QUESTION)
+    async with client_of({}, silent="/", timeout=0.2) as client:
+        with pytest.raises(UnreachableError, match="timed out"):
+            await ask(client, QUESTION)
 
 
 @pytest.mark.parametrize(

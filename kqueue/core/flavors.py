@@ -297,7 +297,7 @@ def _best_flavor(
         if start > last:
             start = 0  # flavors were removed from the queue since then
     reached = start
-    if search.hooks.scores or search.hooks.ranks:
+    if search.hooks.prefers_flavors or search.hooks.ranks:
         tried = _all_tried(demand, choice, search)
         return _preferred(tried, search), (-1 if spec.fungible else last), tried
     for reached in range(start, last + 1):
@@ -345,7 +345,7 @@ def _preferred(tried: Sequence[FlavorTry], search: _Search) -> FlavorTry | None:
         return None
     fitting = [attempt for attempt in tried if attempt.worst is FIT and attempt.mode is FIT]
     if fitting:
-        return _highest(fitting, search) if search.hooks.scores else best
+        return _highest(fitting, search) if search.hooks.prefers_flavors else best
     with_targets = [attempt for attempt in tried if attempt.worst in (Mode.PREEMPT, Mode.RECLAIM)]
     if search.hooks.ranks and with_targets:
         return min(with_targets, key=lambda attempt: search.hooks.ranked(search.head, _targets(attempt, search)))
@@ -384,7 +384,7 @@ def _try_flavor(demand: GroupDemand, option: Option, search: _Search) -> FlavorT
         attempt.mode = NO_FIT
         attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, option.problem)
         return attempt
-    if search.hooks.filters and option.flavor is not None:
+    if search.hooks.filters_flavors and option.flavor is not None:
         refusal = search.hooks.refused_flavor(demand.pod_sets, option.flavor)
         if refusal is not None:
             attempt.mode = NO_FIT

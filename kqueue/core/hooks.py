@@ -202,8 +202,12 @@ class ProfileHooks:
 
         Only a topology whose lowest level is the host has places of single nodes; other requests stay as they are.
         """
-        hosts = self.masks.refused(pod_set, tree, self._refused_node) if tree.is_hostname else ()
+        hosts = self.refused_hosts(pod_set, tree) if tree.is_hostname else ()
         return replace(request, rules=replace(request.rules, refused=hosts)) if hosts else request
+
+    def refused_hosts(self, pod_set: PodSet, tree: Tree) -> RefusedHosts:
+        """Return the hosts that plugins refuse to a pod set, in a topology whose lowest level is the host."""
+        return self.masks.refused(pod_set, tree, self._refused_node)
 
     def _refused_node(self, pod_set: PodSet, node: NodeFacts) -> PluginRefusal | None:
         for plugin in _with(self.filters, "allows_node"):
@@ -214,6 +218,11 @@ class ProfileHooks:
 
     def _text(self, plugin: Plugin, method: str, pod_set: PodSet, about: Flavor | NodeFacts) -> str:
         return self.asking(plugin.name, Point.FILTER, "", _text, getattr(plugin, method), pod_set, about)
+
+    @property
+    def filters_flavors(self) -> bool:
+        """Whether a plugin judges flavors or nodes."""
+        return bool(self.filters)
 
     @property
     def filters_nodes(self) -> bool:
@@ -264,6 +273,11 @@ class ProfileHooks:
             for name, score in answer.items():
                 total[name] += score
         return total
+
+    @property
+    def prefers_flavors(self) -> bool:
+        """Whether a plugin scores flavors."""
+        return bool(self.scores)
 
     # --- reserve
 

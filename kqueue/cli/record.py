@@ -15,10 +15,12 @@ from kqueue.cli.record_fetch import fetch
 from kqueue.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+    from kqueue.core.hooks import HooksByProfile
     from kqueue.record.queries import Filter
     from kqueue.record.records import FoundCycle, Record
+    from kqueue.record.replay import Replay
 
 _DIFFERS = 1
 _ABOUT = """Read the record of decisions: a file, or the folder of decisionRecord.path.  No cluster is needed.
@@ -52,21 +54,27 @@ def list_decisions(
     decision: _DECISION = "",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List decisions: time, cycle, workload, ClusterQueue, decision and cause."""
-    from kqueue.record.queries import cycles, decisions
+    """List decisions: time, cycle, workload, ClusterQueue, decision and cause.
+
+    With --workload, cycles in which the workload waited behind the head of a StrictFIFO ClusterQueue are listed as
+    NotTried.
+    """
+    from kqueue.record.queries import cycles, rows
     from kqueue.record.records import Record
 
     record = Record(source)
     wanted = filter_of(since, until, workload=workload, queue=queue, decision=decision)
-    rows = (one.row() for found in cycles(record, wanted) for one in decisions(found, wanted))
+    listed = (row for found in cycles(record, wanted) for row in rows(found, wanted))
     if output is Output.TEXT:
         from kqueue.cli.tables import print_table
 
-        print_table(("time", "cycle", "workload", "queue", "decision", "cause"), (tuple(row.values()) for row in rows))
+        print_table(
+            ("time", "cycle", "workload", "queue", "decision", "cause"), (tuple(row.values()) for row in listed)
+        )
     else:
         from kqueue.cli.output import show
 
-        show({"decisions": list(rows)}, output)
+        show({"decisions": list(listed)}, output)
     _print_remarks(record)
 
 
@@ -98,11 +106,13 @@ def show_decision(
 
 
 def _pages(found: FoundCycle, wanted: Filter) -> Iterator[dict[str, Any]]:
-    from kqueue.record.queries import decisions, inputs
+    from kqueue.record.queries import decisions, inputs, not_tried
 
     cycle = found.recorded()
     for one in decisions(found, wanted):
         yield {**one.row(), "inputs": list(inputs(cycle, one.decision["head"]["uid"])), "answer": one.decision}
+    if (row := not_tried(found, wanted)) is not None:
+        yield {**row, "inputs": list(inputs(cycle, row["uid"])), "answer": None}
 
 
 def replay_decisions(
@@ -111,11 +121,16 @@ def replay_decisions(
     until: _UNTIL = "",
     workload: _WORKLOAD = "",
     cycle: Annotated[str, typer.Option("--cycle", help="One cycle, as `kqueue record list` names it.")] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A Configuration: its plugins answer, not the record."),
+    ] = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Put recorded cycles to the planner of this version, and compare its decisions with the recorded ones.
 
-    Plugins of the cluster are not loaded: cycles in which they took part are compared with a remark.
+    Plugins answer as recorded, and their code is not needed.  With --config the plugins of that file are loaded from
+    the installed packages and answer themselves; answers that differ from the recorded ones are printed.
 
     Exit codes: 0 all decisions are the same, byte for byte; 1 some differ; 2 the record or the call is wrong.
     """
@@ -126,24 +141,18 @@ def replay_decisions(
     load_profiles()
     record = Record(source)
     wanted = filter_of(since, until, workload=workload, cycle=cycle)
+    budgeted: set[str] = set()
+    hooks = _hooks_of(config, budgeted) if config is not None else None
     same, reports = 0, []
     for found in _wanted_cycles(record, wanted):
         _place_joint_within(found)
-        answer = replay(found.recorded())
+        recorded = found.recorded(hooks)
+        budgeted.clear()
+        budgeted.update(recorded.question.rules.budgeted)
+        answer = replay(recorded)
         same += answer.equal
-        if not answer.equal or answer.remarks:
-            reports.append(
-                {
-                    "cycle": found.name,
-                    "time": found.entry.now,
-                    "version": found.begin.version,
-                    "equal": answer.equal,
-                    "remarks": list(answer.remarks),
-                    "differences": [
-                        {"workload": one.workload, "lines": list(one.lines())} for one in answer.differences
-                    ],
-                }
-            )
+        if not answer.equal or answer.remarks or answer.plugins:
+            reports.append(_report(found, answer))
     differing = sum(not report["equal"] for report in reports)
     if output is Output.TEXT:
         _print_reports(reports)
@@ -159,11 +168,33 @@ def replay_decisions(
         raise typer.Exit(_DIFFERS)
 
 
+def _report(found: FoundCycle, answer: Replay) -> dict[str, Any]:
+    return {
+        "cycle": found.name,
+        "time": found.entry.now,
+        "version": found.begin.version,
+        "equal": answer.equal,
+        "remarks": list(answer.remarks),
+        "plugins": list(answer.plugins),
+        "differences": [{"workload": one.workload, "lines": list(one.lines())} for one in answer.differences],
+    }
+
+
+def _hooks_of(config: Path, budgeted: Collection[str]) -> HooksByProfile:
+    """Return the plugins of a Configuration; `budgeted` is read at each of their calls."""
+    from kqueue.config import load
+    from kqueue.manager.plugins import hooks_for_replay
+
+    return hooks_for_replay(load(config).plugins, lambda: budgeted)
+
+
 def _print_reports(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         print(f"cycle {report['cycle']} at {report['time']}, recorded by {printable(report['version'])}")
         for remark in report["remarks"]:
             print(f"  note: {printable(remark)}")
+        for line in report["plugins"]:
+            print(f"  plugin: {printable(line)}")
         for one in report["differences"]:
             print(f"  {printable(one['workload'])}")
             for line in one["lines"]:

@@ -51,8 +51,7 @@ def replay(
     \b
     Assumptions: nodes, devices and pods without quota stay as they were when the day began; workloads that did not end
     in the record run on; those that did not start run as long as the middle one of their ClusterQueue; admission
-    checks, plugins, pauses after evictions and joint placement do not count; ClusterQueues that the file does not
-    name are BestEffortFIFO.
+    checks, plugins, pauses after evictions and joint placement do not count.
     """
     from kqueue.cli.record import filter_of
     from kqueue.config import load

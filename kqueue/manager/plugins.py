@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from kqueue.clock import FakeClock
 from kqueue.config.plugins import KUBE_PREEMPTION, EnabledPlugin, Plugins, SchedulingProfile
 from kqueue.core.hooks import NO_PERMITS, HooksByProfile, PermitHooks, ProfileHooks
 from kqueue.core.kube_preemption import KubePreemption
@@ -163,6 +164,17 @@ def active_plugins(
     permitting = {name: plugin for name, plugin in loaded.items() if has_point(plugin, Point.PERMIT)}
     permits = PermitHooks(asking_async=guard.ask_async, plugins=permitting)
     return ActivePlugins(guard=guard, loaded=loaded, orders=orders, hooks=hooks, permits=permits)
+
+
+def hooks_for_replay(section: Plugins, budgeted: Callable[[], Collection[str]]) -> HooksByProfile:
+    """Return the hooks of all profiles for a replay of recorded plans, in which no call is too slow.
+
+    Raises ConfigError: a plugin cannot be used.
+    """
+    ignores = {plugin.name: plugin.on_error == "Ignore" for plugin in section.enabled}
+    still = FakeClock()  # time does not pass, so no plugin is set aside
+    guard = PluginGuard(ignores, clock=still, leads=lambda: True, count=lambda *_: None)
+    return active_plugins(section, guard, load_plugins(section), budgeted=budgeted).hooks
 
 
 def _key(name: str, guard: PluginGuard, loaded: Loaded) -> Callable[[Queued], Any]:

@@ -151,7 +151,8 @@ def _kind_and_name(node: QuotaNode) -> str:
 
 def _world(day: RecordedDay, policy: DayPolicy) -> _World:
     profile = configured.profile(policy.configuration.enabled) if policy.configuration is not None else None
-    world = _World(specs=_specs(day.specs, profile), flavors=dict(day.flavors))
+    strict = {name for name, is_strict in day.strict.items() if is_strict}
+    world = _World(specs=_specs(day.specs, profile), flavors=dict(day.flavors), strict=strict)
     for root in day.roots.values():
         for node in root.walk():
             known = world.cohorts if node.is_cohort else world.queues
@@ -188,6 +189,7 @@ def _take_queue(world: _World, queue: wire.ClusterQueue, profile: Profile) -> No
     world.specs[name] = spec
     world.queues[name] = _Node(quotas, model.weight(queue.spec.fair_sharing)[0], queue.spec.cohort_name)
     world.modes[f"{names.CLUSTER_QUEUE_KIND}/{name}"] = model.backfill_mode(queue.metadata.annotations)
+    world.strict.discard(name)
     if queue.spec.queueing_strategy == _STRICT:
         world.strict.add(name)
 

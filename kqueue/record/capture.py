@@ -16,6 +16,7 @@ from kqueue.core.quota import FlavorResource, Quota, QuotaNode, Usage
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Admitted, Head, Snapshot
+from kqueue.record.plugin_answers import StoredAnswers
 from kqueue.record.told import ToldInterval
 
 
@@ -50,6 +51,10 @@ class TopologyState:
     unusable: tuple[str, ...]
 
 
+Lines = Mapping[str, Mapping[str, Head]]
+"""By StrictFIFO ClusterQueue: the workloads that wait behind its head and are not tried, by UID; no value changes."""
+
+
 @dataclass(slots=True, kw_only=True)
 class CapturedCycle:
     """A question, and what was asked and decided while it was answered.
@@ -57,6 +62,8 @@ class CapturedCycle:
     The snapshot of `question` has neither quota trees nor domains nor workloads with usage: `trees`, `topologies` and
     `admitted` have them, and `cluster_queues` are those of all its trees.
     `asked`: each call of `next_head`, as the ClusterQueue, the workloads to leave out, and the answer.
+    `lines`: by StrictFIFO ClusterQueue of the heads, the workloads that wait behind its head, by UID.
+    `plugin_answers`: what plugins answered; None: there are none.
     """
 
     number: int
@@ -65,7 +72,9 @@ class CapturedCycle:
     trees: Sequence[QuotaTreeState]
     topologies: Mapping[str, TopologyState]
     admitted: Mapping[str, Mapping[str, Admitted]]
+    lines: Lines = field(default_factory=dict)
     plugins: Collection[str] = ()
+    plugin_answers: StoredAnswers | None = None
     asked: list[tuple[str, tuple[str, ...], Head | None]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     answers: Sequence[bytes] | None = None
@@ -83,8 +92,8 @@ class Captures:
         self._known: dict[int, tuple[list[int], int, QuotaTreeState]] = {}
         """The last state of a quota tree, by the identity of its counter of changes."""
 
-    def take(self, number: int, question: PlanQuestion) -> CapturedCycle:
-        """Return the question as it is now."""
+    def take(self, number: int, question: PlanQuestion, lines: Lines | None = None) -> CapturedCycle:
+        """Return the question as it is now; `lines` are those of the StrictFIFO ClusterQueues of its heads."""
         snapshot = question.snapshot
         values = replace(snapshot, nodes={}, topologies={}, admitted={})  # so that the next cycle may reuse these
         return CapturedCycle(
@@ -97,6 +106,7 @@ class Captures:
                 for name, view in snapshot.topologies.items()
             },
             admitted={queue: found for queue in snapshot.nodes if (found := snapshot.admitted.get(queue))},
+            lines=lines or {},
             plugins=sorted({profile for profile in question.hooks if profile}),
         )
 

@@ -39,7 +39,9 @@ class RecordedDay:
     Args:
         roots: quota trees as they were seen first, by key.
         running: workloads that had quota when the day began, by UID.
-        heads: all workloads that were tried, by UID; `arrivals` are those that did not run when the day began.
+        heads: by UID, all workloads that were tried or waited behind the head of a StrictFIFO ClusterQueue; `arrivals`
+            are those that did not run when the day began.
+        strict: whether a ClusterQueue was StrictFIFO when it was seen first with a head.
         seconds: how long workloads ran, by UID, from their last start in the day or before.
         starts: recorded first starts, by UID.
         usual: the middle run time of each ClusterQueue.
@@ -52,6 +54,7 @@ class RecordedDay:
     order: OrderRules
     question: PlanQuestion
     roots: dict[str, QuotaNode] = field(default_factory=dict)
+    strict: dict[str, bool] = field(default_factory=dict)
     specs: dict[str, QueueSpec] = field(default_factory=dict)
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     topologies: dict[str, TopologyView] = field(default_factory=dict)
@@ -77,10 +80,11 @@ def read_day(record: Record, wanted: Filter) -> RecordedDay:
     for found in record.cycles():
         if not wanted.has_cycle(found):
             continue
-        question = found.recorded().question
+        cycle = found.recorded()
         if reader is None:
-            reader = _DayReader(question)
-        reader.take(question, found)
+            reader = _DayReader(cycle.question)
+        reader.take(cycle.question, found)
+        reader.take_lines(cycle.lines)
     if reader is None:
         raise ConfigError("the record has no cycle in this time; `kqueue record list` shows its times")
     return reader.finished()
@@ -97,6 +101,8 @@ class _DayReader:
         """The last start of workloads that have quota, by UID."""
         self._open: dict[str, dict[str, str]] = {}
         """UIDs of workloads that are not known to have ended, by ClusterQueue and key."""
+        self._lines: dict[str, Mapping[str, Head]] = {}
+        self._tried: set[str] = set()
 
     def take(self, question: PlanQuestion, found: FoundCycle) -> None:
         """Take what a cycle tells."""
@@ -112,7 +118,12 @@ class _DayReader:
         for queue in snapshot.nodes:
             self._take_holdings(queue, snapshot.admitted.get(queue, {}), now)
         for tried in question.heads:
-            day.heads.setdefault(tried.uid, Arrival(tried, max(day.begin, min(tried.timestamp, now))))
+            known = day.heads.get(tried.uid)
+            if known is None or tried.uid not in self._tried:  # as it waited behind another one, it may have changed
+                at = known.at if known is not None else max(day.begin, min(tried.timestamp, now))
+                day.heads[tried.uid] = Arrival(tried, at)
+                self._tried.add(tried.uid)
+            day.strict.setdefault(tried.queue, tried.queue in found.entry.strict)
         for raw in found.entry.decisions:
             decision = msgspec.json.decode(raw)
             if decision["decision"] == "Admit":
@@ -123,6 +134,19 @@ class _DayReader:
                 day.starts.setdefault(uid, now)
             elif decision["decision"] == "Preempt":
                 day.evictions += len(decision["targets"])
+
+    def take_lines(self, lines: Mapping[str, Mapping[str, Head]]) -> None:
+        """Take the workloads behind the heads of StrictFIFO ClusterQueues; a workload that is tried later is as it was
+        tried first.
+        """
+        day = self.day
+        for queue, line in lines.items():
+            if line is self._lines.get(queue):
+                continue
+            self._lines[queue] = line
+            for uid, head in line.items():
+                if uid not in day.heads:
+                    day.heads[uid] = Arrival(head, max(day.begin, min(head.timestamp, day.end)))
 
     def _take_trees(self, nodes: Mapping[str, QuotaNode]) -> None:
         for node in nodes.values():

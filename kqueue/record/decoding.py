@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from operator import is_
 from typing import Any, TypeVar, cast
 
@@ -30,14 +31,30 @@ from kqueue.core.workload import (
     Snapshot,
     TopologyView,
 )
-from kqueue.record.entries import Cycle, FreeAmounts, FreeChanges, HeadReference, HoldingChanges, Pieces, piece_hash
+from kqueue.record.entries import (
+    Answered,
+    Cycle,
+    FreeAmounts,
+    FreeChanges,
+    HeadReference,
+    HoldingChanges,
+    LineChanges,
+    Pieces,
+    WaitsBehind,
+    piece_hash,
+)
 from kqueue.record.forms import QuestionForm, QuotaNodeForm, RulesForm, TopologyForm
 from kqueue.record.plain import UnreadableValueError, at, reader
+from kqueue.record.plugin_answers import AnsweredQuestion
+from kqueue.record.plugin_questions import PluginQuestion, ProfileForm, read_answer
+from kqueue.record.plugin_replay import RecordedAnswer, RecordedAnswers
 
 T = TypeVar("T")
 
 _MOST_HELD = 1 << 30
 """Bytes of pieces of one file that are held at a time: a hostile file must not fill the memory."""
+_MOST_BEHIND = 1_000_000
+"""Workloads behind the heads of StrictFIFO ClusterQueues: a hostile file must not fill the memory."""
 _DEEPEST = 64
 """Levels of a quota tree: Kueue's cohorts have a few."""
 
@@ -47,12 +64,16 @@ class RecordedCycle:
     """A recorded question with its answers.  Its snapshot is valid until the next cycle of the file is read.
 
     `asked`: the answers of `next_head`, by ClusterQueue and workloads to leave out.
+    `lines`: as in `CapturedCycle`.
+    `plugin_answers`: None where the record has none.
     """
 
     number: int
     question: PlanQuestion
     asked: Mapping[tuple[str, tuple[str, ...]], Head | None] = field(default_factory=dict)
+    lines: Mapping[str, Mapping[str, Head]] = field(default_factory=dict)
     plugins: Collection[str] = ()
+    plugin_answers: RecordedAnswers | None = None
     answers: Sequence[bytes] = ()
     error: str = ""
     unknown: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -84,6 +105,10 @@ class CycleDecoder:
         self._leaves: dict[str, Tree] = {}
         self._free: dict[str, Capacity] = {}
         self._admitted: dict[str, dict[str, Admitted]] = {}
+        self.lines: dict[str, dict[str, WaitsBehind]] = {}
+        """The workloads behind the heads of StrictFIFO ClusterQueues, by UID, after the last cycle with a head."""
+        self._line_heads: dict[str, dict[str, Head]] = {}
+        """The same as heads, for lines that were asked for since they changed; other mappings after each change."""
 
     def pieces(self, entry: Pieces) -> None:
         """Take the values of an entry."""
@@ -112,17 +137,24 @@ class CycleDecoder:
             at(f"free[{flavor}]", self._apply_free(flavor), changes)
         for queue, held in entry.admitted.items():
             at(f"admitted[{queue}]", self._apply_holdings(queue), held)
+        at("behind", self._apply_lines, entry)
 
     def cycle(self, entry: Cycle, hooks: HooksByProfile | None = None) -> RecordedCycle:
         """Return the cycle of the entry whose changes were taken last."""
+        answers = self._plugin_answers(entry)
+        question = self._question(entry, hooks or {})
+        if answers is not None:
+            question = replace(question, hooks=answers.hooks(question.snapshot.topologies, question.hooks))
         return RecordedCycle(
             number=entry.number,
-            question=self._question(entry, hooks or {}),
+            question=question,
             asked={
                 (one.queue, tuple(one.without)): self._head(one.answer) if one.answer is not None else None
                 for one in entry.asked
             },
+            lines={queue: self._line(queue) for queue in entry.strict},
             plugins=entry.plugins,
+            plugin_answers=answers,
             answers=[bytes(raw) for raw in entry.decisions],
             error=entry.error,
         )
@@ -170,11 +202,15 @@ class CycleDecoder:
     def _piece(self, name: str, kind: Any) -> Any:
         known = self._values.get((name, kind))
         if known is None:
-            text = self._texts.get(name)
-            if text is None:
-                raise UnreadableValueError(f"the piece {name:.40} is missing")
-            known = self._values[name, kind] = at(f"piece {name:.40}", reader(kind), msgspec.json.decode(text))
+            text = msgspec.json.decode(self._text(name))
+            known = self._values[name, kind] = at(f"piece {name:.40}", reader(kind), text)
         return known
+
+    def _text(self, name: str) -> bytes:
+        text = self._texts.get(name)
+        if text is None:
+            raise UnreadableValueError(f"the piece {name:.40} is missing")
+        return text
 
     def _slot(self, slot: str, kind: type[T]) -> T:
         return cast("T", self._piece(_known(self._slots, slot, "value"), kind))
@@ -183,6 +219,65 @@ class CycleDecoder:
         pod_sets = tuple([self._piece(name, PodSet) for name in reference.pod_sets])
         head: Head = self._piece(reference.head, Head)
         return replace(head, pod_sets=pod_sets)
+
+    # --- StrictFIFO and plugins
+
+    def _apply_lines(self, entry: Cycle) -> None:
+        for queue in entry.behind:
+            if queue not in entry.strict:
+                raise UnreadableValueError(f"ClusterQueue {queue:.80} has a line and is not StrictFIFO")
+        heads = {at(f"heads[{i}]", self._queue_of, one) for i, one in enumerate(entry.heads)} if self.lines else set()
+        for queue in heads.difference(entry.strict):
+            self.lines.pop(queue, None)
+            self._line_heads.pop(queue, None)
+        for queue, changes in entry.behind.items():
+            line = self.lines.setdefault(queue, {})
+            for uid in changes.drop:
+                if line.pop(uid, None) is None:
+                    raise UnreadableValueError(f"[{queue}].drop: the workload {uid:.80} is not in the line")
+            line.update((one.uid, one) for one in changes.add)
+            self._change_line(queue, changes)
+        if sum(map(len, self.lines.values())) > _MOST_BEHIND:
+            raise UnreadableValueError(f"more than {_MOST_BEHIND} workloads wait behind heads")
+
+    def _queue_of(self, reference: HeadReference) -> str:
+        head: Head = self._piece(reference.head, Head)
+        return head.queue
+
+    def _change_line(self, queue: str, changes: LineChanges) -> None:
+        heads = self._line_heads.get(queue)
+        if heads is not None:
+            gone = {*changes.drop, *(one.uid for one in changes.add)}
+            self._line_heads[queue] = {uid: head for uid, head in heads.items() if uid not in gone}
+
+    def _line(self, queue: str) -> dict[str, Head]:
+        heads, line = self._line_heads.setdefault(queue, {}), self.lines.get(queue, {})
+        if len(heads) < len(line):
+            new = {uid: at(f"behind[{queue}][{uid:.80}]", self._head, line[uid].head) for uid in line.keys() - heads}
+            heads = self._line_heads[queue] = {**heads, **new}
+        return heads
+
+    def _plugin_answers(self, entry: Cycle) -> RecordedAnswers | None:
+        if not entry.plugins or "plugins" not in self._slots:
+            if entry.answers or entry.unanswered:
+                raise UnreadableValueError("answers: there are no plugins to give them")
+            return None
+        answers: dict[str, RecordedAnswer] = {}
+        for i, one in enumerate(entry.answers):
+            if one.question not in _QUESTIONS or not one.answers:
+                raise UnreadableValueError(f"answers[{i}]: {one.question!r:.40} is no question with an answer")
+            answers[one.name] = at(f"answers[{i}]", self._answer, one)
+        profiles = {name: form for name, form in self._slot("plugins", _PROFILES).items() if name in entry.plugins}
+        return RecordedAnswers(profiles, answers, entry.unanswered)
+
+    def _answer(self, one: Answered) -> RecordedAnswer:
+        question = PluginQuestion(one.question)
+        texts = [self._text(name) for name in one.answers]
+        values = [
+            at(f"piece {name:.40}", partial(read_answer, question), msgspec.json.decode(text))
+            for name, text in zip(one.answers, texts, strict=True)
+        ]
+        return RecordedAnswer(AnsweredQuestion(question, one.name, texts), values)
 
     # --- quota
 
@@ -295,6 +390,8 @@ def _known(values: Mapping[str, T], key: str, what: str) -> T:
 
 
 _TIME: Any = datetime
+_PROFILES: Any = Mapping[str, ProfileForm]
+_QUESTIONS = frozenset(one.value for one in PluginQuestion)
 _FLAVORS: Any = Mapping[str, Flavor]
 _LEAVES: Any = tuple[Leaf, ...]
 _QUOTA_NODES: Any = list[QuotaNodeForm]

@@ -19,15 +19,18 @@ from kqueue.core.workload import Admitted, Claim, Flavor, Head, Leader, PodSet, 
 from kqueue.record.answer import answer
 from kqueue.record.capture import CapturedCycle, QuotaTreeState, TopologyState
 from kqueue.record.entries import (
+    Answered,
     Asked,
     Cycle,
     FreeAmounts,
     FreeChanges,
     HeadReference,
     HoldingChanges,
+    LineChanges,
     Pieces,
     StartTimesTold,
     ToldIntervalForm,
+    WaitsBehind,
     piece_hash,
     to_text,
 )
@@ -40,6 +43,7 @@ from kqueue.record.forms import (
     form_of_rules,
 )
 from kqueue.record.plain import Writers
+from kqueue.record.plugin_questions import ProfileForm
 
 _WRITERS = Writers(canonical=False)
 _PIECES_BYTES = 1 << 20
@@ -64,6 +68,7 @@ class CycleEncoder:
         self._trees: dict[str, QuotaTreeState] = {}
         self._domains: dict[str, _Domains] = {}
         self._admitted: dict[str, Mapping[str, Admitted]] = {}
+        self._lines: dict[str, Mapping[str, Head]] = {}
 
     def entries(self, captured: CapturedCycle) -> Iterator[bytes]:
         """Yield the texts of the entries of a cycle: start times told before it, its new pieces, then itself."""
@@ -85,6 +90,7 @@ class CycleEncoder:
             self._slots[f"spec/{name}"] = self._known_piece(spec, QueueSpec)
         usage = {tree.key: changed for tree in captured.trees if (changed := self._usage(tree))}
         answers = captured.answers if captured.answers is not None else map(answer, captured.decisions)
+        answered, unanswered = self._answered(captured)
         free = {name: new for name, state in captured.topologies.items() if (new := self._free(name, state))}
         return Cycle(
             number=captured.number,
@@ -105,7 +111,11 @@ class CycleEncoder:
                 Asked(queue, list(without), self._head(head) if head is not None else None)
                 for queue, without, head in captured.asked
             ],
+            strict=list(captured.lines),
+            behind=dict(self._behind(captured)),
             plugins=list(captured.plugins),
+            answers=answered,
+            unanswered=unanswered,
             decisions=list(map(msgspec.Raw, answers)),
             error=captured.error,
             slots={slot: piece for slot, piece in self._slots.items() if before.get(slot) != piece},
@@ -127,7 +137,9 @@ class CycleEncoder:
             yield to_text(Pieces(pieces=some))
 
     def _piece(self, value: Any, kind: Any) -> str:
-        text = to_text(_WRITERS.of(kind)(value))
+        return self._text(to_text(_WRITERS.of(kind)(value)))
+
+    def _text(self, text: bytes) -> str:
         name = piece_hash(text)
         if name not in self._written:
             self._written.add(name)
@@ -146,6 +158,37 @@ class CycleEncoder:
     def _head(self, head: Head) -> HeadReference:
         pod_sets = [self._known_piece(pod_set, PodSet) for pod_set in head.pod_sets]
         return HeadReference(self._piece(replace(head, pod_sets=()), Head), pod_sets)
+
+    # --- StrictFIFO and plugins
+
+    def _behind(self, captured: CapturedCycle) -> Iterator[tuple[str, LineChanges]]:
+        """Yield the changes of lines behind heads; a ClusterQueue that is StrictFIFO no more loses its line."""
+        for queue in {head.queue for head in captured.question.heads} - captured.lines.keys():
+            self._lines.pop(queue, None)
+        for queue, line in captured.lines.items():
+            before = self._lines.get(queue, {})
+            if line is before:
+                continue
+            self._lines[queue] = line
+            add = [
+                WaitsBehind(head.key, uid, self._head(head))
+                for uid, head in line.items()
+                if before.get(uid) is not head
+            ]
+            drop = [uid for uid in before if uid not in line]
+            if add or drop:
+                yield queue, LineChanges(drop=drop, add=add)
+
+    def _answered(self, captured: CapturedCycle) -> tuple[list[Answered], int]:
+        answers = captured.plugin_answers
+        if answers is None:
+            return [], 0
+        self._slots["plugins"] = self._piece(answers.profiles, Mapping[str, ProfileForm])
+        found, left_out = answers.texts()
+        return [
+            Answered(one.question.value, one.name, [self._text(text) for text in _without_repeats(one.texts)])
+            for one in found
+        ], left_out
 
     # --- quota
 
@@ -224,6 +267,14 @@ class CycleEncoder:
                 yield queue, HoldingChanges(drop=gone, set=[write(one) for one in changed.values()])
             else:
                 yield queue, HoldingChanges(all=True, set=[write(one) for one in now.values()])
+
+
+def _without_repeats(texts: list[bytes]) -> list[bytes]:
+    """Return the texts without those at the end that repeat the one before."""
+    last = len(texts)
+    while last > 1 and texts[last - 1] == texts[last - 2]:
+        last -= 1
+    return texts[:last]
 
 
 _Chunks = Mapping[tuple[str, ...], tuple[tuple[Leaf, ...], str]]

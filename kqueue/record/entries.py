@@ -12,10 +12,14 @@ from typing import Any
 
 import msgspec
 
-FORMAT = 2
+FORMAT = 3
 """The version of the format that this program writes."""
-FORMATS = (1, FORMAT)
-"""The versions that it reads.  Files of form 1 have no start times that were told."""
+FORMATS = (1, 2, FORMAT)
+"""The versions that it reads.  Files of form 1 have no start times that were told; those of the forms 1 and 2 have
+neither StrictFIFO ClusterQueues with their lines nor answers of plugins.
+"""
+FORM_WITH_TOLD = 2
+FORM_WITH_ANSWERS = 3
 
 
 class Begin(msgspec.Struct, tag="begin", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -95,6 +99,29 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=
     answer: HeadReference | None
 
 
+class Answered(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
+    """A question to plugins by its hash, and the hashes of its answers; the last one is that of all later askings."""
+
+    question: str
+    name: str
+    answers: list[str]
+
+
+class WaitsBehind(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
+    """A workload that waits behind the head of a StrictFIFO ClusterQueue and is not tried."""
+
+    key: str
+    uid: str
+    head: HeadReference
+
+
+class LineChanges(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
+    """The changes of the workloads behind the head of one StrictFIFO ClusterQueue; `drop` are UIDs."""
+
+    drop: list[str] = []
+    add: list[WaitsBehind] = []
+
+
 class Cycle(msgspec.Struct, tag="cycle", forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
     """One plan: what changed, what was asked, and the decisions.
 
@@ -103,6 +130,12 @@ class Cycle(msgspec.Struct, tag="cycle", forbid_unknown_fields=True, frozen=True
         drop: places of the state that have no value any more.
         trees, topologies: the keys of the quota trees and flavors that the snapshot has.
         usage: by key of a quota tree, the new usage of nodes by their number; amounts by (flavor, resource).
+        strict: ClusterQueues of the heads that are StrictFIFO.
+        behind: by such a ClusterQueue, the changes of its line; a ClusterQueue with a head that is not in `strict` has
+            no line any more.
+        plugins: profiles with plugins; the slot `plugins` has their names.
+        answers: the answers of plugins that this plan got.
+        unanswered: the number of further answers, which were too many or too long.
         decisions: the answers, as `answer.py` writes them.
     """
 
@@ -123,7 +156,11 @@ class Cycle(msgspec.Struct, tag="cycle", forbid_unknown_fields=True, frozen=True
     heads: list[HeadReference] = []
     hints: dict[str, str] = {}
     asked: list[Asked] = []
+    strict: list[str] = []
+    behind: dict[str, LineChanges] = {}
     plugins: list[str] = []
+    answers: list[Answered] = []
+    unanswered: int = 0
     decisions: list[msgspec.Raw] = []
     error: str = ""
 

@@ -46,11 +46,14 @@ class Writers:
 
     Args:
         canonical: mappings are sorted by their keys.
+        omit_defaults: fields that have their default are left out, as readers allow.
         instead: by class, the function that writes its values in place of the fields.
     """
 
-    def __init__(self, *, canonical: bool = False, instead: Mapping[type, Write] | None = None) -> None:
-        self._canonical, self._instead = canonical, instead or {}
+    def __init__(
+        self, *, canonical: bool = False, omit_defaults: bool = False, instead: Mapping[type, Write] | None = None
+    ) -> None:
+        self._canonical, self._omit_defaults, self._instead = canonical, omit_defaults, instead or {}
         self._known: dict[Any, Write] = {}
 
     def of(self, kind: Any) -> Write:
@@ -111,6 +114,13 @@ class Writers:
         def written(value: Any) -> Plain:
             return {name: write(getattr(value, name)) for name, write in writers.items()}
 
+        def without_defaults(value: Any) -> Plain:
+            given = ((name, write, getattr(value, name)) for name, write in writers.items())
+            return {name: write(each) for name, write, each in given if name not in defaults or each != defaults[name]}
+
+        defaults = _defaults(kind) if self._omit_defaults else {}
+        if defaults:
+            written = without_defaults
         self._known[kind] = written  # before its fields: a class may contain itself
         writers.update((f.name, self.of(hints[f.name])) for f in fields(kind) if f.init)
         return written
@@ -305,6 +315,14 @@ _PLAIN_READERS: dict[Any, Read] = {
     datetime: _read_time,
     timedelta: _read_span,
 }
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {
+        f.name: f.default_factory() if f.default_factory is not MISSING else f.default
+        for f in fields(kind)
+        if f.default is not MISSING or f.default_factory is not MISSING
+    }
 
 
 def _same(value: Any) -> Plain:

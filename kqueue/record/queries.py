@@ -19,6 +19,8 @@ from kqueue.record.records import FoundCycle, Record
 from kqueue.record.ring import Ring, RingSettings, files_in
 from kqueue.record.told import ToldInterval
 
+NOT_TRIED = "NotTried"
+"""Stands in place of a decision for workloads behind the head of a StrictFIFO ClusterQueue."""
 _NO_BOUND = timedelta(days=36_500)
 _MOST_SAVED = 1 << 40
 
@@ -80,10 +82,45 @@ class FoundDecision:
 
 
 def cycles(record: Record, wanted: Filter) -> Iterator[FoundCycle]:
-    """Yield the cycles that are asked for and have a decision that is asked for."""
+    """Yield the cycles that are asked for and have a decision that is asked for, or a workload that is not tried."""
     for found in record.cycles():
-        if wanted.has_cycle(found) and next(decisions(found, wanted), None) is not None:
+        if not wanted.has_cycle(found):
+            continue
+        if next(decisions(found, wanted), None) is not None or not_tried(found, wanted) is not None:
             yield found
+
+
+def rows(found: FoundCycle, wanted: Filter) -> Iterator[dict[str, str]]:
+    """Yield the rows of a cycle: decisions that are asked for, and the workload that is asked for and was not tried."""
+    for one in decisions(found, wanted):
+        yield one.row()
+    if (row := not_tried(found, wanted)) is not None:
+        yield {name: text for name, text in row.items() if name != "uid"}
+
+
+def not_tried(found: FoundCycle, wanted: Filter) -> dict[str, str] | None:
+    """Return the row of the workload that is asked for where it waits behind the head of a StrictFIFO ClusterQueue.
+
+    None: it does not, or the filter names no workload, or a decision.  Only before the next entry is read.
+    """
+    if not wanted.workload or wanted.decision:
+        return None
+    waiting = found.behind(wanted.workload)
+    if waiting is None:
+        return None
+    heads = {one["head"]["queue"]: one["head"]["key"] for one in map(msgspec.json.decode, found.entry.decisions)}
+    queue = found.queue_of(waiting)
+    if wanted.queue not in ("", queue):
+        return None
+    return {
+        "time": _utc(found.entry.now),
+        "cycle": found.name,
+        "workload": waiting.key,
+        "uid": waiting.uid,
+        "queue": queue,
+        "decision": NOT_TRIED,
+        "cause": f"ClusterQueue {queue} is StrictFIFO, and {heads.get(queue, 'another workload')} comes first",
+    }
 
 
 def decisions(found: FoundCycle, wanted: Filter) -> Iterator[FoundDecision]:
@@ -119,7 +156,8 @@ def _assigned(pod_set: Plain) -> str:
 
 def inputs(cycle: RecordedCycle, uid: str) -> Iterator[str]:
     """Yield sentences about what a workload was decided on: its requests, the quota and the domains of its queue."""
-    head = next((head for head in cycle.question.heads if head.uid == uid), None)
+    behind = [line[uid] for line in cycle.lines.values() if uid in line]
+    head = next((head for head in (*cycle.question.heads, *behind) if head.uid == uid), None)
     if head is None:
         return
     snapshot = cycle.question.snapshot
@@ -194,7 +232,7 @@ def _saved(record: Record, wanted: Filter, folder: Path, target: Path) -> int:
         for start in found.told:
             told[start.uid] = [*told.get(start.uid, ())[:1], start]
         uids = [one.decision["head"]["uid"] for one in decisions(found, wanted)] if wanted.has_cycle(found) else []
-        if not uids:
+        if not uids and not (wanted.has_cycle(found) and not_tried(found, wanted)):
             continue
         if ring is None:
             ring = Ring(
@@ -220,7 +258,8 @@ def _saved(record: Record, wanted: Filter, folder: Path, target: Path) -> int:
 
 def _captured(captures: Captures, found: FoundCycle) -> CapturedCycle:
     cycle = found.recorded()
-    captured = captures.take(cycle.number, cycle.question)
+    captured = captures.take(cycle.number, cycle.question, cycle.lines)
+    captured.plugin_answers = cycle.plugin_answers
     captured.asked = [(queue, without, head) for (queue, without), head in cycle.asked.items()]
     captured.answers, captured.plugins, captured.error = cycle.answers, cycle.plugins, cycle.error
     return captured

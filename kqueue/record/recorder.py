@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -19,7 +20,8 @@ from kqueue.core.plan_question import PlanQuestion
 from kqueue.core.share_order import NextHead
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
-from kqueue.record.capture import CapturedCycle, Captures
+from kqueue.record.capture import CapturedCycle, Captures, Lines
+from kqueue.record.plugin_answers import note_answers
 from kqueue.record.ring import Ring, RingSettings
 from kqueue.record.told import ToldIntervals
 from kqueue.record.uploader import RecordUploader
@@ -59,10 +61,12 @@ class DecisionRecorder:
         self._waiting: queue.Queue[CapturedCycle | None] = queue.Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
 
-    def begin(self, question: PlanQuestion) -> Recording:
-        """Capture a question before it is answered."""
+    def begin(self, question: PlanQuestion, lines: Lines | None = None) -> Recording:
+        """Capture a question before it is answered; `lines` are those behind the heads of StrictFIFO ClusterQueues."""
         self._cycles += 1
-        return Recording(self._captures.take(self._cycles, question), self._end)
+        captured = self._captures.take(self._cycles, question, lines)
+        hooks, captured.plugin_answers = note_answers(question.hooks, question.snapshot.topologies)
+        return Recording(replace(question, hooks=hooks) if hooks else question, captured, self._end)
 
     def note_start_times(self, at: datetime, told: Iterable[tuple[str, int, int | None]]) -> None:
         """Record start times that were told at a time, as UID, p50 and p90 in seconds from then (None: unknown).
@@ -126,7 +130,9 @@ class DecisionRecorder:
 class Recording:
     """One plan while it is answered."""
 
-    def __init__(self, captured: CapturedCycle, end: Callable[[CapturedCycle], None]) -> None:
+    def __init__(self, question: PlanQuestion, captured: CapturedCycle, end: Callable[[CapturedCycle], None]) -> None:
+        """`question` is put in place of the caller's: it notes the answers of plugins."""
+        self.question = question
         self._captured, self._end = captured, end
 
     def asking(self, next_head: NextHead) -> NextHead:

@@ -16,6 +16,8 @@ from kqueue.record.chain import DamagedRecordError, StoredEntry, last_hash, read
 from kqueue.record.decided import Decided, read_decided
 from kqueue.record.decoding import CycleDecoder, RecordedCycle
 from kqueue.record.entries import (
+    FORM_WITH_ANSWERS,
+    FORM_WITH_TOLD,
     FORMAT,
     FORMATS,
     Begin,
@@ -25,6 +27,7 @@ from kqueue.record.entries import (
     Pieces,
     StartTimesTold,
     ToldIntervalForm,
+    WaitsBehind,
     from_text,
 )
 from kqueue.record.plain import UnreadableValueError, reader
@@ -35,7 +38,6 @@ from kqueue.record.told import ToldInterval
 _UNREADABLE = UnreadableValueError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError
 """Errors of values that no writer writes."""
 _TIME: Any = datetime
-_FORM_WITH_TOLD = 2
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
 _LONGEST = 10**10
 """Seconds until a start, at most: far beyond every horizon, and within what `timedelta` holds."""
@@ -81,6 +83,21 @@ class FoundCycle:
             return self._decoder.cycle(self.entry, hooks)
         except _UNREADABLE as e:
             raise self.place.unreadable(e) from e
+
+    def behind(self, workload: str) -> WaitsBehind | None:
+        """Return a workload (namespace/name, or UID) that waits behind the head of a StrictFIFO ClusterQueue of this
+        cycle; None: it does not.  Only before the next entry is read.
+        """
+        for queue in self.entry.strict:
+            line = self._decoder.lines.get(queue, {})
+            found = line.get(workload) or next((one for one in line.values() if one.key == workload), None)
+            if found is not None:
+                return found
+        return None
+
+    def queue_of(self, waiting: WaitsBehind) -> str:
+        """Return the ClusterQueue in whose line a workload is.  Only before the next entry is read."""
+        return next(queue for queue in self.entry.strict if waiting.uid in self._decoder.lines.get(queue, {}))
 
     def decided(self) -> list[Decided]:
         """Return the decisions as typed values.  Raises DamagedRecordError."""
@@ -141,7 +158,7 @@ class Record:
                     if len(self._told) > _MOST_TOLD:
                         raise with_place.damage(f"more than {_MOST_TOLD} start times were told before one cycle")
                     continue
-                with_place.follow(decoder, entry)
+                with_place.follow(decoder, entry, begin)
                 if isinstance(entry, Cycle):
                     told, self._told = tuple(self._told), []
                     yield FoundCycle(with_place, begin, entry, decoder, told)
@@ -173,7 +190,7 @@ class _Place:
             form = _form_of(self.stored) if self.stored.number == 0 else None
             if form is not None and form not in FORMATS:
                 raise self._other_format(form, "another version") from e
-            raise self.damage(f"it is no entry of form 1 or {FORMAT}: {e!s:.200}") from e
+            raise self.damage(f"it is no entry of forms 1 to {FORMAT}: {e!s:.200}") from e
         return entry
 
     def begin(self, entry: object) -> Begin:
@@ -185,7 +202,7 @@ class _Place:
 
     def told(self, entry: StartTimesTold, begin: Begin) -> list[ToldInterval]:
         """Return the start times of an entry."""
-        if begin.format < _FORM_WITH_TOLD:
+        if begin.format < FORM_WITH_TOLD:
             raise self.damage(f"form {begin.format} has no start times that were told; the record was changed")
         try:
             return [_told(form) for form in entry.starts]
@@ -198,8 +215,11 @@ class _Place:
     def unreadable(self, error: Exception) -> DamagedRecordError:
         return self.damage(f"its values cannot be read: {error!s:.200}")
 
-    def follow(self, decoder: CycleDecoder, entry: object) -> None:
+    def follow(self, decoder: CycleDecoder, entry: object, begin: Begin) -> None:
         """Take what an entry says of the state."""
+        if isinstance(entry, Cycle) and begin.format < FORM_WITH_ANSWERS and _has_form_3(entry):
+            problem = "StrictFIFO ClusterQueues and answers of plugins"
+            raise self.damage(f"form {begin.format} has no {problem}; the record was changed")
         try:
             if isinstance(entry, Pieces):
                 decoder.pieces(entry)
@@ -209,6 +229,10 @@ class _Place:
                 raise self.damage("it belongs to another place in a file")
         except _UNREADABLE as e:
             raise self.unreadable(e) from e
+
+
+def _has_form_3(entry: Cycle) -> bool:
+    return bool(entry.strict or entry.behind or entry.answers or entry.unanswered or "plugins" in entry.slots)
 
 
 def _number_of(path: Path, place: int) -> int:

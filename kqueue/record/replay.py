@@ -11,6 +11,9 @@ from kqueue.record.answer import answer
 from kqueue.record.decoding import RecordedCycle
 from kqueue.record.plain import Plain
 
+_MOST_REMARKS = 20
+"""Remarks about one cycle that are alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -39,12 +42,14 @@ class Replay:
         equal: whether all decisions are the same, byte for byte and in the same order.
         differences: workloads that are decided differently.
         remarks: why the comparison may say little: plugins that are missing here, a plan that ended early, questions
-            for workloads behind the heads that the record does not answer.
+            for workloads behind the heads or to plugins that the record does not answer.
+        plugins: answers of plugins that are loaded here and differ from the recorded ones, as sentences.
     """
 
     equal: bool
     differences: tuple[Difference, ...] = ()
     remarks: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
 
 def replay(cycle: RecordedCycle) -> Replay:
@@ -53,18 +58,23 @@ def replay(cycle: RecordedCycle) -> Replay:
     now = [answer(decision) for decision in cycle.question.decisions(next_head=cycle.next_head)]
     recorded = list(cycle.answers)
     remarks = list(_remarks(cycle))
+    plugins = tuple(cycle.plugin_answers.different) if cycle.plugin_answers is not None else ()
     if now == recorded or (cycle.error and now[: len(recorded)] == recorded):
-        return Replay(equal=True, remarks=tuple(remarks))
+        return Replay(equal=True, remarks=tuple(remarks), plugins=plugins)
     differences = tuple(_differences(recorded, now))
     if not differences:
         remarks.append("the decisions are the same, in another order")
-    return Replay(equal=False, differences=differences, remarks=tuple(remarks))
+    return Replay(equal=False, differences=differences, remarks=tuple(remarks), plugins=plugins)
 
 
 def _remarks(cycle: RecordedCycle) -> Iterator[str]:
     missing = sorted(set(cycle.plugins) - cycle.question.hooks.keys())
     if missing:
-        yield f"plugins of the profiles {', '.join(missing)} took part, and are not loaded here"
+        yield f"plugins of the profiles {', '.join(missing)} took part; their answers are not in the record"
+    if (answers := cycle.plugin_answers) is not None:
+        if answers.left_out:
+            yield f"{answers.left_out} answers of plugins were too many or too long for the record"
+        yield from answers.unanswered[:_MOST_REMARKS]
     if cycle.error:
         yield f"the recorded plan ended early: {cycle.error}"
     for queue, without in cycle.unknown:

@@ -19,8 +19,9 @@ from kqueue.errors import InvalidObjectError
 from kqueue.isolation import isolated_logged
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
-from kqueue.scheduling.recording import recorded
+from kqueue.scheduling.recording import PlanRecording, recorded
 from kqueue.scheduling.stopwatch import Stopwatch
+from kqueue.scheduling.strict_lines import StrictLines
 from kqueue.state.heads import Heads
 
 _log = structlog.get_logger(__name__)
@@ -36,6 +37,7 @@ class PlanMaker:
         settings = self._settings = context.settings
         self.heads = Heads(state.cache, context.writer.newest, settings.head_options)
         self._kept = PlanCache()
+        self._strict_lines = StrictLines(state.queues, self.heads, context.writer.newest, context.clock)
 
     def snapshot(self, queues: Iterable[str]) -> Snapshot:
         """Return a snapshot of quota and capacity for a plan over heads of these ClusterQueues."""
@@ -66,9 +68,10 @@ class PlanMaker:
             hints=hints,
         )
         next_head: NextHead = self._next_head
-        recording = settings.recorder.begin(question) if settings.recorder is not None and watch is not None else None
-        if recording is not None:
-            next_head = recording.asking(next_head)
+        recording: PlanRecording | None = None
+        if settings.recorder is not None and watch is not None:
+            recording = settings.recorder.begin(question, self._strict_lines.take(heads))
+            question, next_head = recording.question, recording.asking(next_head)
         decisions = question.decisions(
             next_head=next_head,
             cache=self._kept,

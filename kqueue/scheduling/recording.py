@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from kqueue.core.decision import Decision
 from kqueue.core.plan_question import PlanQuestion
 from kqueue.core.share_order import NextHead
+from kqueue.core.workload import Head
 
 
 class PlanRecording(Protocol):
     """Records one plan.  Calls must return at once and must not raise."""
+
+    @property
+    def question(self) -> PlanQuestion:
+        """The question, with plugins whose answers are recorded."""
+        ...
 
     def asking(self, next_head: NextHead) -> NextHead:
         """Return the function with its answers recorded."""
@@ -29,8 +35,12 @@ class PlanRecording(Protocol):
 class PlanRecorder(Protocol):
     """Records plans.  Calls must return at once and must not raise."""
 
-    def begin(self, question: PlanQuestion) -> PlanRecording:
-        """Record a question as it is now, before it is answered."""
+    def begin(self, question: PlanQuestion, lines: Mapping[str, Mapping[str, Head]]) -> PlanRecording:
+        """Record a question as it is now, before it is answered.
+
+        `lines` has the StrictFIFO ClusterQueues of its heads, each with the workloads behind its head by UID; these
+        mappings do not change any more.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 import kqueue.record.replay
 from kqueue.cli.app import run
 from kqueue.core.decision import Decision
+from kqueue.manager.plugins import PLUGINS_GROUP
 from kqueue.record.answer import answer
 from tests.builders import START
 from tests.unit.record.storage import MemoryStore
 from tests.unit.record.test_files import recorded
+from tests.unit.record.test_plugin_answers import record as record_with_plugins
 from tests.unit.record.test_uploads import Desk
 
 Captured = pytest.CaptureFixture[str]
@@ -138,3 +141,33 @@ def test_a_folder_that_was_uploaded_and_downloaded_serves_all_commands(tmp_path:
     page = tmp_path / "report.json"
     assert run(["report", folder, "-o", str(page)]) == 0
     assert json.loads(page.read_text())
+
+
+PLUGINS = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+plugins:
+  enabled: [{name: opinions}]
+  profiles: [{name: picky, screen: [opinions], filter: [opinions], victims: [opinions], score: [opinions]}]
+"""
+
+
+def test_plugins_answer_as_recorded_or_by_their_code(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the package the replay is equal; other code of the plugin shows its answers and what follows."""
+    folder, config = str(record_with_plugins(tmp_path / "ring", number=4)), tmp_path / "config.yaml"
+    assert run(["record", "replay", folder]) == 0
+    assert capsys.readouterr().out == "4 cycles are decided as recorded, 0 differently\n"
+
+    config.write_text(PLUGINS)
+    assert run(["record", "replay", folder, "--config", str(config)]) == 2
+    assert "no installed package has this entry point" in capsys.readouterr().err
+
+    for factory, code in (("Opinions", 0), ("OtherOpinions", 1)):
+        entry = EntryPoint(name="opinions", value=f"tests.unit.record.opinions:{factory}", group=PLUGINS_GROUP)
+        monkeypatch.setattr("kqueue.manager.plugins.entry_points", lambda group, entry=entry: [entry])
+        assert run(["record", "replay", folder, "--config", str(config)]) == code
+        told = capsys.readouterr().out
+        assert ("plugin: the answer of profile picky to screened about w" in told) == bool(code)
+        assert ("0 differently" in told) == (not code)

@@ -153,12 +153,14 @@ def test_hostile_bytes_are_refused(tmp_path: Path, make: Callable[[], bytes], pr
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param(b"[" * 100_000, "no entry of form 1", id="deep-lists"),
-        pytest.param(b'{"type":"cycle","number":1,"now":' + b'{"a":' * 60_000, "no entry of form 1", id="deep-objects"),
-        pytest.param(b'{"type":"pickle"}', "no entry of form 1", id="an-unknown-kind"),
+        pytest.param(b"[" * 100_000, "no entry of forms 1", id="deep-lists"),
+        pytest.param(
+            b'{"type":"cycle","number":1,"now":' + b'{"a":' * 60_000, "no entry of forms 1", id="deep-objects"
+        ),
+        pytest.param(b'{"type":"pickle"}', "no entry of forms 1", id="an-unknown-kind"),
         pytest.param(b'{"type":"pieces","pieces":{"00":{}}}', "another hash", id="a-piece-under-another-name"),
         pytest.param(b'{"type":"cycle","number":1,"now":"2026-11-27T00:00:00+00:00"}', "comes later", id="no-state"),
-        pytest.param(b"\xff\xfe", "no entry of form 1", id="no-text"),
+        pytest.param(b"\xff\xfe", "no entry of forms 1", id="no-text"),
         pytest.param(BEGIN, "another place", id="a-second-begin"),
     ],
 )
@@ -184,7 +186,7 @@ def test_no_more_is_unpacked_than_an_entry_says(tmp_path: Path) -> None:
 def test_another_form_is_refused_with_the_version_that_reads_it(tmp_path: Path) -> None:
     later = b'{"type":"begin","format":7,"version":"v3.1.0","time":"","shape":"new"}'
     path = write_chain(tmp_path / "later.kqrecord", later, END)
-    with pytest.raises(DamagedRecordError, match=r"form 7, this is form 2; read it with that version"):
+    with pytest.raises(DamagedRecordError, match=r"form 7, this is form 3; read it with that version"):
         found(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kqueue.core.decision import Admit, Decision
 from kqueue.core.workload import Admission, Head
 from kqueue.record.chain import DamagedRecordError
-from kqueue.record.entries import Begin, End, StartTimesTold, ToldIntervalForm, to_text
+from kqueue.record.entries import FORMAT, Begin, End, StartTimesTold, ToldIntervalForm, to_text
 from kqueue.record.queries import Filter, save
 from kqueue.record.records import Record
 from kqueue.record.ring import files_in
@@ -140,11 +140,11 @@ def told_entry(*intervals: tuple[str, str, int, int | None]) -> bytes:
         pytest.param(
             BEGIN_NOW, told_entry(("a", "2026-01-01T00:00:00Z", 0, 10**11)), "interval 0 to", id="beyond time"
         ),
-        pytest.param(BEGIN_NOW, b'{"type":"told","starts":[["a",1,2,3]]}', "no entry of form 1 or 2", id="types"),
+        pytest.param(BEGIN_NOW, b'{"type":"told","starts":[["a",1,2,3]]}', "no entry of forms 1 to 3", id="types"),
         pytest.param(
-            to_text(Begin(format=3, version="v10", time="")),
+            to_text(Begin(format=4, version="v10", time="")),
             told_entry(),
-            "wrote form 3, this is form 2",
+            "wrote form 4, this is form 3",
             id="newer form",
         ),
     ],
@@ -168,4 +168,4 @@ def test_more_told_intervals_than_a_cycle_may_have_are_refused(tmp_path: Path, m
 def test_the_ring_writes_the_newest_form(tmp_path: Path) -> None:
     recorded(tmp_path / "ring", number=1)
     (path,) = files_in(tmp_path / "ring")
-    assert next(Record(path).cycles()).begin.format == 2
+    assert next(Record(path).cycles()).begin.format == FORMAT

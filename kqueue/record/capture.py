@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
+from typing import Protocol, runtime_checkable
 
 from kqueue.core.decision import Decision
 from kqueue.core.plan_question import PlanQuestion
@@ -105,7 +106,7 @@ class Captures:
                 name: TopologyState(view.name, view.tree, view.capacity.fork(), view.unusable)
                 for name, view in snapshot.topologies.items()
             },
-            admitted={queue: found for queue in snapshot.nodes if (found := snapshot.admitted.get(queue))},
+            admitted=_admitted(snapshot),
             lines=lines or {},
             plugins=sorted({profile for profile in question.hooks if profile}),
         )
@@ -123,6 +124,22 @@ class Captures:
                 known = counter, counter[0], tree_state(node.root, known[2].shape)
             self._known[id(counter)] = known
         return [state for _, _, state in self._known.values()]
+
+
+@runtime_checkable
+class DeferredAdmitted(Protocol):
+    """Workloads with usage by ClusterQueue that need not be made on the event loop."""
+
+    def deferred(self, queue: str) -> Mapping[str, Admitted]:
+        """Return the workloads of a ClusterQueue, which are made at the first use, also on another thread."""
+        ...
+
+
+def _admitted(snapshot: Snapshot) -> dict[str, Mapping[str, Admitted]]:
+    """Return the workloads with usage; to make those of a large cluster would hold the loop for a tenth of a second."""
+    admitted = snapshot.admitted
+    of = admitted.deferred if isinstance(admitted, DeferredAdmitted) else admitted.get
+    return {queue: found for queue in snapshot.nodes if (found := of(queue))}
 
 
 def tree_state(root: QuotaNode, known: QuotaTreeShape | None = None) -> QuotaTreeState:

@@ -13,6 +13,7 @@ from weakref import ref
 import structlog
 
 from kqueue.core.workload import Admitted
+from kqueue.isolation import isolated
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +43,8 @@ class HoldingsByQueue(Generic[H]):
         self._now: dict[str, dict[str, H]] = {}
         self._seen: dict[str, tuple[frozenset[str], Mapping[str, Admitted]]] = {}
         """The last result of `seen` for ClusterQueues that have not changed since."""
+        self._deferred: dict[str, DeferredView] = {}
+        """The last result of `deferred` for ClusterQueues that have not changed since."""
         self._open_views: list[ref[Views[H]]] = []
         self._hidden: set[str] = set()
         """Workloads that are hidden from preemption until they have no usage."""
@@ -68,9 +71,11 @@ class HoldingsByQueue(Generic[H]):
         """Hide a workload from preemption until it has no usage."""
         self._hidden.add(key)
         self._seen.clear()
+        self._deferred.clear()
 
     def _keep(self, queue: str, key: str, before: H | None) -> None:
         self._seen.pop(queue, None)
+        self._deferred.pop(queue, None)
         for view_ref in self._open_views:
             views = view_ref()
             if views is not None:
@@ -94,6 +99,20 @@ class HoldingsByQueue(Generic[H]):
         self._seen[queue] = with_topology, made
         return made
 
+    def deferred(self, queue: str, with_topology: frozenset[str]) -> DeferredView:
+        """Return what `seen` returns, to be made later and on another thread; the same object as long as nothing
+        changes.
+        """
+        known = self._deferred.get(queue)
+        if known is None or known.with_topology != with_topology:
+            known = self._deferred[queue] = self.deferred_of(self.of(queue), with_topology)
+        return known
+
+    def deferred_of(self, holdings: Mapping[str, H], with_topology: frozenset[str]) -> DeferredView:
+        """Return what `viewed` returns, to be made later and on another thread."""
+        hidden = self._hidden
+        return DeferredView({key: one for key, one in holdings.items() if key not in hidden}, with_topology)
+
     def viewed(self, holdings: Mapping[str, H], with_topology: frozenset[str]) -> Mapping[str, Admitted]:
         """Return holdings in the form of preemption. A holding whose conversion fails is left out, so that it is not
         preempted and the snapshot is usable; the failure is logged once.
@@ -108,6 +127,38 @@ class HoldingsByQueue(Generic[H]):
                 self._hidden.add(key)
                 _log.exception("a workload's usage cannot be read, so the workload is not preempted", workload=key)
         return made
+
+
+class DeferredView(Mapping[str, Admitted]):
+    """Holdings in the form of preemption, made at the first use.
+
+    Holdings are never changed, so another thread may make it: two threads that make the view of one holding make equal
+    ones.
+    """
+
+    def __init__(self, holdings: Mapping[str, Viewed], with_topology: frozenset[str]) -> None:
+        """`holdings` does not change any more."""
+        self._holdings, self.with_topology = holdings, with_topology
+        self._made: dict[str, Admitted] | None = None
+
+    def made(self) -> Mapping[str, Admitted]:
+        """Return the workloads.  One whose usage cannot be read is left out, as in plans."""
+        if self._made is None:
+            made: dict[str, Admitted] = {}
+            for key, holding in self._holdings.items():
+                with isolated():  # the plan logs it
+                    made[key] = holding.view(self.with_topology)
+            self._made = made
+        return self._made
+
+    def __getitem__(self, key: str) -> Admitted:
+        return self.made()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made())
+
+    def __len__(self) -> int:
+        return len(self._holdings if self._made is None else self._made)
 
 
 class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
@@ -130,12 +181,11 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
         return made
 
     def _make(self, queue: str) -> Mapping[str, Admitted]:
-        before = self._before.pop(queue, None)
-        if before is None:
+        if queue not in self._before:
             return self._holdings.seen(queue, self._with_topology)
-        then: dict[str, H | None] = {**self._holdings.of(queue), **before}
-        left = {key: holding for key, holding in then.items() if holding is not None}
-        return self._holdings.viewed(left, self._with_topology)
+        then = self._then(queue)
+        del self._before[queue]
+        return self._holdings.viewed(then, self._with_topology)
 
     def get(self, queue: str, default: Any = None, /) -> Any:
         """Return as `Mapping.get`. An own method, because exceptions would cost too much: every head reads its
@@ -147,6 +197,20 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
                 return default
             made = self._made[queue] = self._make(queue)
         return made
+
+    def deferred(self, queue: str) -> Mapping[str, Admitted]:
+        """Return the workloads of one of the ClusterQueues, to be made later, also on another thread."""
+        made = self._made.get(queue)
+        if made is not None:
+            return made
+        if self._before.get(queue):
+            return self._holdings.deferred_of(self._then(queue), self._with_topology)
+        return self._holdings.deferred(queue, self._with_topology)
+
+    def _then(self, queue: str) -> dict[str, H]:
+        """Return the holdings of a ClusterQueue as they were when the view was made."""
+        then: dict[str, H | None] = {**self._holdings.of(queue), **self._before.get(queue, {})}
+        return {key: holding for key, holding in then.items() if holding is not None}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a complete copy for another process, which cannot read this process's holdings."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.core.workload import Admission
+from kqueue.core.workload import Admission, Admitted
 from kqueue.state.holding import Holding
 from kqueue.state.views import HoldingsByQueue, Views
 
@@ -29,6 +31,11 @@ def make_holding(name: str, queue: str = "red", priority: int = 0) -> Holding:
     )
 
 
+def was_made(holding: Holding) -> bool:
+    """Whether the view of a holding was made."""
+    return holding._view is not None
+
+
 def shown(views: Views[Holding], queue: str) -> dict[str, int]:
     return {key: workload.priority for key, workload in views[queue].items()}
 
@@ -39,6 +46,7 @@ def test_a_view_shows_what_was_there_when_it_was_taken(seed: int, steps: int) ->
     chance, holdings = random.Random(seed), HoldingsByQueue[Holding]()
     now: dict[str, dict[str, Holding]] = {queue: {} for queue in QUEUES}
     taken: list[tuple[Views[Holding], dict[str, dict[str, int]]]] = []
+    deferred: list[tuple[Mapping[str, Admitted], dict[str, int]]] = []
     for step in range(steps):
         name, queue = f"w{chance.randrange(4)}", chance.choice(QUEUES)
         match chance.randrange(4):
@@ -53,6 +61,11 @@ def test_a_view_shows_what_was_there_when_it_was_taken(seed: int, steps: int) ->
         if taken and chance.random() < 0.5:
             views, there = chance.choice(taken)
             assert shown(views, queue) == there[queue]
+        if taken and chance.random() < 0.5:
+            views, there = chance.choice(taken)
+            deferred.append((views.deferred(queue), there[queue]))
+    for made, then in deferred:
+        assert {key: workload.priority for key, workload in made.items()} == then
     for views, there in taken:
         assert {queue: shown(views, queue) for queue in views} == there
 
@@ -70,6 +83,28 @@ def test_a_queue_that_does_not_change_is_put_together_once() -> None:
 
     assert holdings.views({"red"}, NOTHING)["red"] is not first["red"]
     assert (first.get("blue"), first.get("blue", {}), len(first), list(first)) == (None, {}, 1, ["red"])
+
+
+def test_a_deferred_view_is_made_by_another_thread() -> None:
+    """Nothing is made before; a holding that cannot be read is left out; later changes do not count."""
+    holdings, thread = HoldingsByQueue[Holding](), ThreadPoolExecutor(1)
+    one, broken, hidden = make_holding("one"), make_holding("broken"), make_holding("hidden")
+    object.__setattr__(broken, "admission", None)
+    for holding in (one, hidden):
+        holdings.put(holding)
+    holdings.hide(hidden.key)
+    views = holdings.views({"red"}, NOTHING)
+    assert views.deferred("red") is holdings.views({"red"}, NOTHING).deferred("red")
+    holdings._now["red"][broken.key] = broken
+    holdings._deferred.clear()
+    later = views.deferred("red")
+    holdings.put(replace(one, priority=7))
+
+    assert not was_made(one)
+    assert thread.submit(lambda: {key: w.priority for key, w in later.items()}).result(5) == {one.key: 0}
+    assert was_made(one)
+    assert (len(later), later[one.key].uid) == (1, "one")
+    assert shown(holdings.views({"red"}, NOTHING), "red") == {one.key: 7}
 
 
 def test_views_that_nobody_has_any_more_cost_nothing() -> None:

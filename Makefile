@@ -36,6 +36,7 @@ test-deep: venv ## tens of minutes: 20,000 placements of each kind against the r
 	@KQUEUE_GANG_WRITES=$${KQUEUE_GANG_WRITES:-1-} KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} KQUEUE_JOINT_WORLDS=$${KQUEUE_JOINT_WORLDS:-2000} KQUEUE_KEPT_EVENTS=$${KQUEUE_KEPT_EVENTS:-10000} KQUEUE_SETTLED_ROUNDS=$${KQUEUE_SETTLED_ROUNDS:-10000} \
 		$(PYTEST) $(WORKERS) -q tests/unit/core/test_topology_reference.py tests/unit/core/joint/test_never_worse.py tests/unit/core/joint/test_kept.py tests/unit/core/joint/test_migration.py tests/sim \
 		tests/integration/test_gang_dialects.py $(ARGS)
+	@$(BIN)/python tools/controlplane.py --storage --if-possible
 	@KQUEUE_SIM_TURNS=all $(PYTEST) $(WORKERS) -q -m "seldom_on_sandbox and not controlplane or seldom" tests/integration $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter, dead code, unused dependencies

@@ -3,6 +3,7 @@
     tools/controlplane.py                  build what is missing
     tools/controlplane.py --if-possible    the same, but if a build is impossible, print one line and exit with 0
     tools/controlplane.py --where          print the folder of the binaries, built or not
+    tools/controlplane.py --storage        the same for an S3-compatible storage, which no other run builds
 
 The versions are in the `go.mod` files of `tests/integration/controlplane/*/`.  The binaries go to
 `$XDG_CACHE_HOME/kqueue/controlplane/<versions and platform>/` (default `~/.cache`), each renamed into place when it is
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,9 @@ COMMANDS = (
     Command("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
     Command("helm", HELM, "helm.sh/helm/v3/cmd/helm"),
 )
+VERSITYGW = Project("versitygw", "storage", "github.com/versity/versitygw")
+STORAGE = (Command("versitygw", VERSITYGW, "github.com/versity/versitygw/cmd/versitygw"),)
+"""The storage of tests of uploads: a set of its own, so that it costs the other runs nothing."""
 
 
 class BuildError(Exception):
@@ -103,6 +107,7 @@ def version_flags(project: Project) -> list[str]:
         },
         KWOK: {"sigs.k8s.io/kwok/pkg/consts.Version": full.removeprefix("v")},
         HELM: {"helm.sh/helm/v3/internal/version.version": full},
+        VERSITYGW: {"main.Version": full},
     }
     return [f"-X {name}={value}" for name, value in values[project].items()]
 
@@ -124,26 +129,27 @@ def target() -> tuple[str, str]:
     return platform.system().lower(), {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
-def key() -> str:
-    """Return the name of this set of binaries: versions, platform, and a digest of all sums and flags."""
+def key(commands: Sequence[Command] = COMMANDS) -> str:
+    """Return the name of a set of binaries: versions, platform, and a digest of all sums and flags."""
     digest = hashlib.sha256()
-    for project in PROJECTS:
+    projects = [project for project in (*PROJECTS, VERSITYGW) if any(one.project is project for one in commands)]
+    for project in projects:
         digest.update((TREES / project.tree / "go.sum").read_bytes())
-    for command in COMMANDS:
+    for command in commands:
         digest.update(link_flags(command).encode())
-    versions = [f"{project.name}-{version(project)}" for project in PROJECTS]
+    versions = [f"{project.name}-{version(project)}" for project in projects]
     return "_".join([*versions, *target(), digest.hexdigest()[:8]])
 
 
-def where() -> Path:
-    """Return the folder of the tests' binaries: `KUBEBUILDER_ASSETS` if set, else the cache folder of this key."""
-    override = os.environ.get(OVERRIDE)
-    return Path(override) if override else cache_root() / key()
+def where(commands: Sequence[Command] = COMMANDS) -> Path:
+    """Return the folder of a set of binaries: the cache folder of its key, or `KUBEBUILDER_ASSETS` for the main set."""
+    override = os.environ.get(OVERRIDE) if commands is COMMANDS else None
+    return Path(override) if override else cache_root() / key(commands)
 
 
-def missing(folder: Path) -> list[Command]:
+def missing(folder: Path, commands: Sequence[Command] = COMMANDS) -> list[Command]:
     """Return the commands without an executable in `folder`."""
-    return [command for command in COMMANDS if not os.access(folder / command.name, os.X_OK)]
+    return [command for command in commands if not os.access(folder / command.name, os.X_OK)]
 
 
 def go_version(go: str | Path) -> tuple[int, int] | None:
@@ -238,48 +244,51 @@ def only_one(root: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def build_all() -> Path:
-    """Build the missing binaries; return their folder.
+def build_all(commands: Sequence[Command] = COMMANDS) -> Path:
+    """Build the missing binaries of a set; return their folder.
 
     Raises:
         BuildError: there is no Go, no module proxy, or the compiler failed.
     """
-    folder = where()
-    if not missing(folder):
+    folder = where(commands)
+    if not missing(folder, commands):
         say(f"ready in {folder}")
         return folder
-    if os.environ.get(OVERRIDE):
+    if os.environ.get(OVERRIDE) and commands is COMMANDS:
         names = ", ".join(command.name for command in missing(folder))
         raise BuildError(f"{OVERRIDE}={folder} holds no {names}; put them there, or unset it to build them")
     try:
         with only_one(cache_root()) as lock:
             folder.mkdir(parents=True, exist_ok=True)
-            build_missing(folder, lock)
+            build_missing(folder, commands, lock)
     except OSError as error:
         raise BuildError(f"the cache cannot be written ({error}); set XDG_CACHE_HOME or {OVERRIDE}") from error
     say(f"ready in {folder}")
     return folder
 
 
-def build_missing(folder: Path, lock: int) -> None:
+def build_missing(folder: Path, commands: Sequence[Command], lock: int) -> None:
     """Build one after the other; the compiler uses all cores for each."""
-    wanted = missing(folder)  # read under the lock: another build may have made them
+    wanted = missing(folder, commands)  # read under the lock: another build may have made them
     if not wanted:
         return
     go, extra = find_go()
     os.nice(10)
     began = time.monotonic()
-    say(f"building {len(wanted)} of {len(COMMANDS)} binaries, once; all take about 4 minutes on four cores")
-    for number, command in enumerate(COMMANDS, start=1):
+    say(f"building {len(wanted)} of {len(commands)} binaries, once; {_ALL_TAKE[commands is COMMANDS]}")
+    for number, command in enumerate(commands, start=1):
         if command in wanted:
-            build(command, folder, go=go, environment=go_environment(extra), lock=lock, number=number)
+            label = f"[{number}/{len(commands)}] {command.name} {version(command.project)}"
+            build(command, folder, go=go, environment=go_environment(extra), lock=lock, label=label)
     shutil.rmtree(private_go(), ignore_errors=True)  # 5 GB that are not used until the next version
     say(f"built in {time.monotonic() - began:.0f} s")
 
 
-def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, str], lock: int, number: int) -> None:
+_ALL_TAKE = {True: "all take about 4 minutes on four cores", False: "it takes about a minute on two cores"}
+
+
+def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, str], lock: int, label: str) -> None:
     """Compile one command beside its final name, and rename it when it is complete."""
-    label = f"[{number}/{len(COMMANDS)}] {command.name} {version(command.project)}"
     say(f"{label} ...")
     began = time.monotonic()
     partial = folder / f".{command.name}.partial"
@@ -324,16 +333,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--if-possible", action="store_true", help="where it cannot be built, say so and exit with 0")
     parser.add_argument("--where", action="store_true", help="print the folder of the binaries and build nothing")
+    parser.add_argument(
+        "--storage", action="store_true", help="the S3-compatible storage in place of the control plane"
+    )
     flags = parser.parse_args()
+    commands = STORAGE if flags.storage else COMMANDS
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         if flags.where:
-            print(where())
+            print(where(commands))
         else:
-            build_all()
+            build_all(commands)
     except BuildError as error:
         if flags.if_possible and os.environ.get(REQUIRE) != "1":
-            print(f"!!!! THE REAL CONTROL PLANE IS LEFT OUT, its tests will be skipped: {error}", file=sys.stderr)
+            what = "THE S3 STORAGE" if flags.storage else "THE REAL CONTROL PLANE"
+            print(f"!!!! {what} IS LEFT OUT, its tests will be skipped: {error}", file=sys.stderr)
             return 0
         print(f"controlplane: {error}", file=sys.stderr)
         return 1

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from io import FileIO
@@ -22,6 +23,31 @@ _TIMES_LONGER = 10
 _AGAIN = frozenset({408, 425, 429})
 """Answers below 500 after which another try may help."""
 _MOST_WORDS = 300
+_KEYS = "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the controller, or the account of its web identity"
+_RIGHTS = "give the account of the controller s3:PutObject on the prefix of decisionRecord.upload"
+_BUSY = "kqueue tries again; if it lasts, look at the load of the storage"
+_REMEDIES: Mapping[str, str] = {
+    "NoSuchBucket": "create the bucket, or correct decisionRecord.upload.bucket",
+    "InvalidBucketName": "correct decisionRecord.upload.bucket",
+    "InvalidAccessKeyId": _KEYS,
+    "SignatureDoesNotMatch": _KEYS,
+    "ExpiredToken": _KEYS,
+    "XAdminUserNotFound": _KEYS,  # versitygw, for an unknown key
+    "NoCredentialsError": _KEYS,
+    "PartialCredentialsError": _KEYS,
+    "AccessDenied": _RIGHTS,
+    "AuthorizationHeaderMalformed": "correct decisionRecord.upload.region",
+    "PermanentRedirect": "correct decisionRecord.upload.region",
+    "RequestTimeTooSkewed": "set the clock of the node, or that of the storage",
+    "ProfileNotFound": "correct AWS_PROFILE of the controller",
+    "EndpointConnectionError": "correct decisionRecord.upload.endpoint, or allow its port in networkPolicy.egress",
+    "SSLError": "set AWS_CA_BUNDLE of the controller to the certificate of the storage",
+    "ConnectTimeoutError": "correct decisionRecord.upload.endpoint, or raise decisionRecord.upload.timeout",
+    "ReadTimeoutError": "raise decisionRecord.upload.timeout, or look at the load of the storage",
+    "TimeoutError": "raise decisionRecord.upload.timeout, or look at the load of the storage",
+}
+"""By code of the storage or class of the client's error."""
+_OTHER_REMEDY = "look at the log of the storage, and at decisionRecord.upload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +122,8 @@ class S3Store:
                 raise _refused(e.response) from e
             except (BotoCoreError, TimeoutError) as e:
                 self._client = None  # the next one looks for credentials anew
-                raise StoreError(_words(f"{type(e).__name__}: {e}"), is_final=_needs_change(e)) from e
+                words = _with_remedy(f"{type(e).__name__}: {e}", type(e).__name__)
+                raise StoreError(words, is_final=_needs_change(e)) from e
 
     def _ready_client(self) -> Any:
         with self._making:
@@ -161,9 +188,12 @@ def _needs_change(error: Exception) -> bool:
 
 def _refused(response: Any) -> StoreError:
     error, status = response.get("Error", {}), response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    words = f"{error.get('Code', 'unknown')} ({status}): {error.get('Message', '')}"
-    return StoreError(_words(words), is_final=400 <= status < 500 and status not in _AGAIN)
+    code = str(error.get("Code", "unknown"))
+    is_final = 400 <= status < 500 and status not in _AGAIN
+    words = _with_remedy(f"{code} ({status}): {error.get('Message', '')}", code, _OTHER_REMEDY if is_final else _BUSY)
+    return StoreError(words, is_final=is_final)
 
 
-def _words(text: str) -> str:
-    return printable(text)[:_MOST_WORDS]
+def _with_remedy(text: str, problem: str, otherwise: str = _OTHER_REMEDY) -> str:
+    """Return the words of the storage, cut to a length, and what to do."""
+    return f"{printable(text)[:_MOST_WORDS]}; {_REMEDIES.get(problem, otherwise)}"

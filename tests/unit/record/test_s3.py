@@ -78,23 +78,24 @@ def test_nothing_but_objects_is_put(double: S3Double, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "is_final"),
+    ("status", "code", "is_final", "remedy"),
     [
-        pytest.param(403, "AccessDenied", True, id="no-rights"),
-        pytest.param(404, "NoSuchBucket", True, id="no-bucket"),
-        pytest.param(400, "BadDigest", True, id="changed-on-the-way"),
-        pytest.param(429, "TooManyRequests", False, id="too-often"),
-        pytest.param(503, "SlowDown", False, id="slow-down"),
-        pytest.param(500, "InternalError", False, id="a-fault-of-the-storage"),
+        pytest.param(403, "AccessDenied", True, "s3:PutObject", id="no-rights"),
+        pytest.param(404, "NoSuchBucket", True, "create the bucket", id="no-bucket"),
+        pytest.param(400, "BadDigest", True, "log of the storage", id="changed-on-the-way"),
+        pytest.param(429, "TooManyRequests", False, "kqueue tries again", id="too-often"),
+        pytest.param(503, "SlowDown", False, "kqueue tries again", id="slow-down"),
+        pytest.param(500, "InternalError", False, "kqueue tries again", id="a-fault-of-the-storage"),
     ],
 )
-def test_refusals(double: S3Double, file: Path, status: int, code: str, is_final: bool) -> None:
+def test_refusals(double: S3Double, file: Path, status: int, code: str, is_final: bool, remedy: str) -> None:
     double.answers = [(status, code)]
     store = make_store(double.url)
     with pytest.raises(StoreError, match=rf"{code} \({status}\)") as raised:
         store.put("a.kqrecord", file)
     assert raised.value.is_final == is_final
     assert "\u202e" not in str(raised.value)
+    assert remedy in str(raised.value)
     assert len(double.headers) == 1, "the uploader tries again, not the client"
     store.put("a.kqrecord", file)
     assert len(double.bodies) == 1

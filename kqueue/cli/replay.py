@@ -54,6 +54,7 @@ def replay(
     checks, plugins, pauses after evictions and joint placement do not count.
     """
     from kqueue.cli.record import filter_of
+    from kqueue.clock import utc_text
     from kqueue.config import load
     from kqueue.operations.day_comparison import compare, recorded_waits
     from kqueue.operations.day_policy import read_policy
@@ -68,14 +69,14 @@ def replay(
     for remark in record.remarks:
         print(f"note: {printable(remark)}", file=sys.stderr)
     if output is Output.TEXT:
-        print(f"{day.begin.isoformat()} to {day.end.isoformat()}: {recorded.arrived} workloads arrived")
+        print(f"{utc_text(day.begin)} to {utc_text(day.end)}: {recorded.arrived} workloads arrived")
         _print(before, after, recorded, day.evictions)
     else:
         from kqueue.cli.output import show
 
         answer: dict[str, Any] = {
-            "begin": day.begin.isoformat(),
-            "end": day.end.isoformat(),
+            "begin": utc_text(day.begin),
+            "end": utc_text(day.end),
             "recorded": {"waits": recorded._asdict(), "evictions": day.evictions},
             "recordedPolicy": before.shown(),
             "otherPolicy": after.shown(),

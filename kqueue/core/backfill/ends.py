@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kqueue.clock import moment_after
 from kqueue.core.future.run_time import RunTime
 
 UNKNOWN_RUN = timedelta(days=7)
 """A workload without a known run time is taken to run for this time, so that a start beside it has a time, too."""
+_LONGEST = timedelta(days=36_500)
+"""A workload is taken to run for no longer than this: times in objects are input, and may be any."""
 LEAVING = timedelta(seconds=60)
 """A workload that is being evicted, or has reached its limit, is taken to end after this time."""
 
@@ -22,9 +23,9 @@ def expected_end(run_time: RunTime, since: datetime | None, now: datetime) -> da
 
     A limit ends it, and its pods need a while to end; else the time in which nine of ten such workloads end counts.
     """
-    begun = min(since, now) if since is not None else now
+    begun = now if since is None else max(min(since, now), now - _LONGEST)
     if run_time.promised is not None:
-        limit = moment_after(begun, timedelta(seconds=run_time.promised))
+        limit = begun + timedelta(seconds=run_time.promised)
         return limit if limit > now else lasting(limit, LEAVING, now)
     guess = timedelta(seconds=run_time.p90) if run_time.p90 is not None else UNKNOWN_RUN
     return lasting(begun, guess, now)
@@ -32,7 +33,7 @@ def expected_end(run_time: RunTime, since: datetime | None, now: datetime) -> da
 
 def lasting(since: datetime, span: timedelta, now: datetime) -> datetime:
     """Return the end of the first of these times that is later than now: the span, twice the span, four times ..."""
-    span = max(span, timedelta(seconds=1))
-    while (end := moment_after(since, span)) <= now:
+    since, span = max(min(since, now), now - _LONGEST), max(span, timedelta(seconds=1))
+    while (end := since + span) <= now:
         span *= 2
     return end

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kqueue.api import names
+from kqueue.api import backfill_names, names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "lifecycle.md").read_text()
-VALUES = {value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)}
+VALUES = {
+    value
+    for module in (names, backfill_names)
+    for key, value in vars(module).items()
+    if key.isupper() and isinstance(value, str)
+}
 OTHERS = {"Pending", "HoldAndDrain", "EvictedDueTo"}
 """States of checks, and the beginning of a name."""
 

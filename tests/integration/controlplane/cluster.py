@@ -94,8 +94,9 @@ class Cluster:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
         """The kept connections, where there are any for this event loop; else new ones."""
-        if self._kept is not None and self._kept[0] is asyncio.get_running_loop():
-            yield self._kept[1]
+        kept = self._kept
+        if kept is not None and kept[0] is asyncio.get_running_loop() and not kept[1].closed:
+            yield kept[1]
             return
         async with self.access.session() as session:
             yield session
@@ -132,15 +133,17 @@ class Cluster:
         """
         last: Object | str = "nothing"
         try:
-            async with asyncio.timeout(seconds), self._session() as session:
+            async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        last = found = await self.access.request("GET", path, session=session)
+                        last = found = await self.get(path)
                         if wanted(found):
                             return found
                     except RequestError as error:
                         if error.status not in (404, 429):  # 429: the API server has just started
                             raise
+                        last = str(error)
+                    except aiohttp.ClientConnectionError as error:  # the next try has a connection of its own
                         last = str(error)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:

@@ -21,11 +21,11 @@ from kqueue.visibility.placements import never
 from kqueue.visibility.what_if_answer import STARTS, StartVerdict, WhatIfDecisions
 from kqueue.visibility.what_if_lines import TriedLine
 
-_TOGETHER, _QUEUES = 32, 1_000
+_TOGETHER, _QUEUES = 16, 1_000
 """Heads of one cycle, if there are no more ClusterQueues than this; else each head has a cycle of its own, because a
 cycle in a large tree would hold the event loop for long.
 """
-_CHEAP = 50
+_CHEAP = 25
 """Verdicts by the shape of an earlier workload between two looks at the clock."""
 
 HeadOf = Callable[[str, Pending, wire.Workload], Head]

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from kqueue.config.duration import Duration, duration_text
-from kqueue.config.section import Section, refuse_any
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, outside, refuse_any
 from kqueue.errors import FieldError
 
 _SHORTEST, _LONGEST = timedelta(minutes=10), timedelta(days=365)
@@ -66,10 +66,7 @@ class DecisionUploadSettings(Section):
         if self.region and not _REGION.fullmatch(self.region):
             problems.append(FieldError("region", "must be the name of a region such as eu-west-1", self.region))
         for path, found in (("interval", self.interval), ("timeout", self.timeout)):
-            least, most = _UPLOAD_BOUNDS[path]
-            if not least <= found <= most:
-                bounds = f"must be from {duration_text(least)} to {duration_text(most)}"
-                problems.append(FieldError(path, bounds, duration_text(found)))
+            problems += outside(path, found, *_UPLOAD_BOUNDS[path])
         refuse_any(problems)
         return self
 
@@ -115,8 +112,6 @@ class DecisionRecordSettings(Section):
             problems.append(FieldError("path", "must be an absolute path, such as /var/lib/kqueue/record", self.path))
         if not self.path and self.upload.bucket:
             problems.append(FieldError("path", "must be set, because files are uploaded (upload.bucket) from there"))
-        if not _SHORTEST <= self.max_age <= _LONGEST:
-            bounds = f"must be from {duration_text(_SHORTEST)} to {duration_text(_LONGEST)}"
-            problems.append(FieldError("maxAge", bounds, duration_text(self.max_age)))
+        problems += outside("maxAge", self.max_age, _SHORTEST, _LONGEST)
         refuse_any(problems)
         return self

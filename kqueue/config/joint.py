@@ -7,16 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kqueue.config.duration import Duration, duration_text
-from kqueue.config.section import Section, refuse_any
-from kqueue.errors import FieldError
-
-
-def _refuse_outside(field: str, given: timedelta, least: timedelta, most: timedelta) -> None:
-    """Raise the error of a section for a duration that is too short or too long."""
-    if not least <= given <= most:
-        bounds = f"must be from {duration_text(least)} to {duration_text(most)}"
-        refuse_any([FieldError(field, bounds, duration_text(given))])
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, outside, refuse_any
 
 
 class JointPolicy(Section):
@@ -46,7 +38,7 @@ class StatisticsSettings(Section):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        _refuse_outside("interval", self.interval, timedelta(seconds=5), timedelta(minutes=10))
+        refuse_any(outside("interval", self.interval, timedelta(seconds=5), timedelta(minutes=10)))
         return self
 
 
@@ -78,9 +70,9 @@ class ReschedulingSettings(Section):
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         day = timedelta(days=1)
-        _refuse_outside("cooldown", self.cooldown, timedelta(0), 30 * day)
-        _refuse_outside("maxCheckpointAge", self.max_checkpoint_age, timedelta(seconds=1), day)
-        _refuse_outside("moveTimeout", self.move_timeout, timedelta(seconds=10), day)
+        refuse_any(outside("cooldown", self.cooldown, timedelta(0), 30 * day))
+        refuse_any(outside("maxCheckpointAge", self.max_checkpoint_age, timedelta(seconds=1), day))
+        refuse_any(outside("moveTimeout", self.move_timeout, timedelta(seconds=10), day))
         return self
 
 
@@ -103,7 +95,7 @@ class DefragProposals(Section):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        _refuse_outside("interval", self.interval, timedelta(seconds=10), timedelta(days=1))
+        refuse_any(outside("interval", self.interval, timedelta(seconds=10), timedelta(days=1)))
         return self
 
 
@@ -139,5 +131,5 @@ class JointPlacementSettings(Section):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        _refuse_outside("timeLimit", self.time_limit, timedelta(milliseconds=100), timedelta(seconds=60))
+        refuse_any(outside("timeLimit", self.time_limit, timedelta(milliseconds=100), timedelta(seconds=60)))
         return self

@@ -7,9 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from kqueue.config.duration import Duration, duration_text
-from kqueue.config.section import Section, refuse
-from kqueue.errors import FieldError
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, outside, refuse_any
 
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 
@@ -27,7 +26,5 @@ class RunTimeSettings(Section):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        if not _SHORTEST <= self.interval <= _LONGEST:
-            bounds = f"must be from {duration_text(_SHORTEST)} to {duration_text(_LONGEST)}"
-            refuse(FieldError("interval", bounds, duration_text(self.interval)))
+        refuse_any(outside("interval", self.interval, _SHORTEST, _LONGEST))
         return self

@@ -7,8 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from kqueue.config.duration import Duration, duration_text
-from kqueue.config.section import Section, refuse_any
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, outside, refuse_any
 from kqueue.errors import FieldError
 
 _BOUNDS = {
@@ -33,11 +33,8 @@ class StartTimeSettings(Section):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        problems = []
+        problems: list[FieldError] = []
         for path, found in (("interval", self.interval), ("smallestChange", self.smallest_change)):
-            least, most = _BOUNDS[path]
-            if not least <= found <= most:
-                bounds = f"must be from {duration_text(least)} to {duration_text(most)}"
-                problems.append(FieldError(path, bounds, duration_text(found)))
+            problems += outside(path, found, *_BOUNDS[path])
         refuse_any(problems)
         return self

@@ -9,6 +9,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,8 @@ async def _copies(
     """Copy the files; return the bytes of those that are in the folder.  None are left there after a failure."""
     made: dict[Path, int] = {}
     whole, before = sum(int(item["bytes"]) for item in items), 0
-    try:
+    with ExitStack() as failed:
+        failed.callback(_remove, made)
         for item in items:
             file, size = folder / item["file"], int(item["bytes"])
             made[file] = size
@@ -77,9 +79,7 @@ async def _copies(
             except NotFoundError:
                 _remove(made)
             before += size
-    except BaseException:
-        _remove(made)
-        raise
+        failed.pop_all()
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ _AGREED: Mapping[PluginQuestion, Any] = {
 }
 """Answers in place of those that are not recorded; the scores of flavors are 0."""
 _MOST_TOLD = 100
-"""Different answers of one cycle that are told."""
+"""The most sentences about different answers of one cycle."""
 
 
 class RecordedAnswer(NamedTuple):
@@ -94,15 +95,16 @@ def _no_answers(profile: str, recorded: RecordedAnswers, trees: Mapping[int, str
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AskedHooks(ProfileHooks):
+class _AskedHooks(ProfileHooks, ABC):
     """Hooks whose questions all go through `_answered`."""
 
+    @abstractmethod
     def _answered(self, question: PluginQuestion, about: Plain, ask: Callable[[], Any]) -> Any:
-        raise NotImplementedError
+        """Return the answer to a question; `ask` puts it to the plugins."""
 
+    @abstractmethod
     def flavor_of(self, tree: Tree) -> str:
         """Return the flavor of a topology in the record."""
-        raise NotImplementedError
 
     def screened(self, head: Head) -> PluginRefusal | None:
         answer: PluginRefusal | None = self._answered(
@@ -196,7 +198,7 @@ class _RecordedHooks(_AskedHooks):
 
 @dataclass(frozen=True, kw_only=True)
 class _ComparedHooks(_AskedHooks):
-    """Plugins that are loaded here: they answer, and answers that differ from the recorded ones are told."""
+    """Plugins that are loaded here: they answer; `recorded.different` gets answers unlike the recorded ones."""
 
     before: _RecordedHooks
 

@@ -112,18 +112,27 @@ async def test_start_times_follow_backfill() -> None:
             assert -30 <= late <= _LATE, f"{name}: {items}"
 
 
+async def overrun(world: World) -> Claim:
+    """A job of which its user expects twenty seconds starts in room that is kept for a gang, and runs ten times as long;
+    return the planned start of the gang.
+    """
+    await world.submit(limited("half", 40, pods=3, topology=None))
+    await world.pass_time(2)
+    await world.submit(limited("gang", 30, pods=4, topology=None))
+    await world.pass_time(2)
+    (claim,) = plans_of(world).all().values()
+    expected = {EXPECTED_SECONDS_ANNOTATION: "20"}
+    await world.submit(job("late", run_seconds=200, pods=3, topology=None, notes=expected))
+    await world.pass_time(2)
+    assert started(world, "late") is not None
+    return claim
+
+
 async def test_a_workload_that_runs_longer_than_expected_is_named() -> None:
-    """Its user expects twenty seconds, so it starts in kept room, and runs ten times as long."""
+    """In a line with `expected` the planned start becomes later because of it."""
     async with simulated("overrun") as world:
         await with_backfill(world, "solo", "expected")
-        await world.submit(limited("half", 40, pods=3, topology=None))
-        await world.pass_time(2)
-        await world.submit(limited("gang", 30, pods=4, topology=None))
-        await world.pass_time(2)
-        expected = {EXPECTED_SECONDS_ANNOTATION: "20"}
-        await world.submit(job("late", run_seconds=200, pods=3, topology=None, notes=expected))
-        await world.pass_time(2)
-        assert started(world, "late") is not None
+        await overrun(world)
         await world.pass_time(60)
         (claim,) = plans_of(world).all().values()
         found = plans_of(world).of_workload(claim.uid)
@@ -141,15 +150,7 @@ async def test_a_workload_that_runs_longer_than_expected_is_evicted() -> None:
     """The same load in an enforced line: the gang starts at most a minute late, and the job starts on no guess again."""
     async with simulated("enforced") as world:
         await with_backfill(world, "solo", "enforced")
-        await world.submit(limited("half", 40, pods=3, topology=None))
-        await world.pass_time(2)
-        await world.submit(limited("gang", 30, pods=4, topology=None))
-        await world.pass_time(2)
-        (claim,) = plans_of(world).all().values()
-        expected = {EXPECTED_SECONDS_ANNOTATION: "20"}
-        await world.submit(job("late", run_seconds=200, pods=3, topology=None, notes=expected))
-        await world.pass_time(2)
-        assert started(world, "late") is not None
+        claim = await overrun(world)
         assert claim.at is not None
         while started(world, "gang") is None:
             assert world.clock.now() < claim.at + timedelta(seconds=60)

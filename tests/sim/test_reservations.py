@@ -192,7 +192,7 @@ async def test_other_writers_and_new_nodes_change_nothing() -> None:
 
 
 async def test_start_times_know_the_begin_and_the_end() -> None:
-    """Of a gang of the Reservation's ClusterQueue, and of a gang of another one."""
+    """The gang of the Reservation's ClusterQueue starts at the begin as told, the gang of another one at the end."""
     async with told() as story:
         world = story.world
         await story.reserve(100, 300, clusterQueue="people")

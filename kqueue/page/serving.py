@@ -114,7 +114,7 @@ async def serving(
         secured: ssl.SSLContext | None = None
         if options.metrics_secure and options.metrics_address != "0":
             secured = await stack.enter_async_context(certificate(None, clock))
-        # Rights of its own: people who scrape with unknown tokens must not use up the reviews of those who sign in.
+        # The metrics have Rights of their own: scrapes with unknown tokens must not use up the reviews of sign-ins.
         allowed = guard(Rights(own, clock=clock))
         health = HealthServer(
             checks=checks, metrics=metrics, guard=allowed if options.metrics_secure else None, clock=clock

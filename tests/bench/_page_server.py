@@ -94,7 +94,7 @@ class SharedMap:
         self._encoded, self._until = b"", 0.0
 
     async def one(self, feed: str) -> dict[str, Any]:
-        """Return the answer of a feed; a changed one to whoever asks two seconds later."""
+        """Return the answer of a feed, which changes every 1.5 seconds."""
         now = time.monotonic()
         if now >= self._until:
             self._encoded, self._until = msgspec.json.encode(await self._views.one(feed)), now + 1.5

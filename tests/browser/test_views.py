@@ -162,7 +162,7 @@ def test_a_rack_is_drained_in_thought_by_keys_alone(desk: Desk, page: Page) -> N
 
 
 def test_another_quota_is_asked_about_in_a_dialog(desk: Desk, page: Page) -> None:
-    """The present amount is the proposal; an error is told in words, and news behind the dialog change nothing."""
+    """The field begins with the present amount, the dialog shows an error in words, and new data do not close it."""
     desk.answers.feeds["queues"] = queues()
     desk.open(page)
     page.get_by_role("button", name="What if research had another quota of gpu nvidia.com/gpu?").click()

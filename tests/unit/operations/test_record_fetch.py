@@ -148,7 +148,7 @@ async def test_a_folder_with_files_is_left_alone(ring: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/x.kqrecord", "a.kqrecord", f"{NAMES[0]}/../x.kqrecord"])
 async def test_a_server_names_no_file_outside_of_the_folder(tmp_path: Path, name: str) -> None:
-    """Whoever answers in place of the controller must not write anywhere else."""
+    """A server that answers in place of the controller must not choose where the command writes."""
 
     class Forged:
         async def get_path(self, *_: Any, **__: Any) -> JSON:

@@ -62,7 +62,7 @@ ENDS = [idle, used_for_long, read_for_long, ended, ended_with_its_asker]
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__.replace("_", " "))
 async def test_a_session_that_is_over_is_not_found(end: Callable[[Kept, PageSession[str], str], object]) -> None:
-    """Its streams are told, and its asker is released once."""
+    """The end of a session ends its streams, and releases its asker once."""
     kept = Kept()
     identifier = kept.begin("ann")
     session = kept.sessions.find(identifier)

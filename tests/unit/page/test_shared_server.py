@@ -284,7 +284,7 @@ async def _advanced_event(shared: Shared, answer: aiohttp.ClientResponse) -> tup
 
 
 async def test_sessions_survive_an_api_server_that_is_away_for_a_while() -> None:
-    """Nobody can sign in meanwhile; after ten minutes without a review the sessions end."""
+    """No person can sign in meanwhile; after ten minutes without a review the sessions end."""
     async with sharing() as shared:
         ann = await shared.signed_in("token-of-ann")
         shared.api.down = True

@@ -76,7 +76,7 @@ def test_a_change_comes_from_the_page(headers: dict[str, str], is_page: bool) ->
 
 
 async def test_an_address_that_fails_often_waits() -> None:
-    """Others do not, and its wait ends."""
+    """Other addresses do not wait, and the wait of the failing address ends."""
     clock = FakeClock()
     failures = FailedSignIns(clock=clock, burst=3, per_second=0.5)
     for _ in range(3):

@@ -151,11 +151,13 @@ class Lines:
             self._cycle += 1
             firsts = [first for queue in self._queues.values() if (first := self._first(queue)) is not None]
             if not any(self._may_start(first, may_start) for first in firsts):
-                tried = [first for first in firsts if self._several(self._members[first.uid].workload.head.queue)]
-                parked = [first for first in firsts if first not in tried and not first.is_strict]
-                for first in parked:
-                    first.shape.is_parked = True
-                if not tried and parked:
+                tried, goes_on = list[_First](), False
+                for first in firsts:
+                    if self._several(self._members[first.uid].workload.head.queue):
+                        tried.append(first)
+                    elif not first.is_strict:
+                        first.shape.is_parked = goes_on = True
+                if goes_on and not tried:
                     continue
                 firsts = tried
             for first in firsts:
